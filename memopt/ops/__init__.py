@@ -1,0 +1,47 @@
+"""The ops: one file a family, one `OpSpec` an op. Importing this package registers them all."""
+
+from memopt.ops import blas, elementwise, movement, nn, reduction, update
+from memopt.ops.registry import all_ops, get_op, has_op, register
+from memopt.ops.spec import (
+    ANY_LAYOUT,
+    DEFAULT_LAYOUT,
+    ArrayArg,
+    Attr,
+    Attrs,
+    AttrValue,
+    GradientRule,
+    InplacePair,
+    Input,
+    KernelCall,
+    KernelQuery,
+    OpSpec,
+    Output,
+    Routine,
+    View,
+    scratch_limit,
+)
+
+__all__ = [
+    "ANY_LAYOUT",
+    "DEFAULT_LAYOUT",
+    "ArrayArg",
+    "Attr",
+    "AttrValue",
+    "Attrs",
+    "GradientRule",
+    "InplacePair",
+    "Input",
+    "KernelCall",
+    "KernelQuery",
+    "OpSpec",
+    "Output",
+    "Routine",
+    "View",
+    "all_ops",
+    "get_op",
+    "has_op",
+    "register",
+    "scratch_limit",
+]
+
+register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *nn.OPS, *update.OPS)

@@ -1,0 +1,9 @@
+"""Ops: blas."""
+
+from __future__ import annotations
+
+from memopt.ops.spec import OpSpec
+
+__all__ = ["OPS"]
+
+OPS: tuple[OpSpec, ...] = ()

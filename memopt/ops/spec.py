@@ -1,0 +1,326 @@
+"""`OpSpec`: everything the compiler knows of one op, in one entry.
+
+Holds true: an `OpSpec` is data and pure functions of types and attributes. It imports no kernel and no numba; a
+kernel is named (`KernelCall.kernel`) and looked up by the runtime in `memopt/kernels/`, in the file of the same name as
+the op's family.
+
+Forward ops have their ONNX names and attributes, with one difference: what ONNX passes as a small constant *input*
+(the shape of `Reshape`, the axes of `Squeeze`, the limits of `Clip`, the pads of `Pad`) is an *attribute* here, since
+memopt plans static shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.errors import TypeInferenceError
+from memopt.types import TensorType
+
+__all__ = [
+    "ANY_LAYOUT",
+    "DEFAULT_LAYOUT",
+    "ArrayArg",
+    "Attr",
+    "AttrValue",
+    "Attrs",
+    "GradientRule",
+    "InplacePair",
+    "Input",
+    "KernelCall",
+    "KernelQuery",
+    "OpSpec",
+    "Output",
+    "Routine",
+    "View",
+    "scratch_limit",
+]
+
+Array = NDArray[Any]
+AttrValue = bool | int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Attrs = Mapping[str, AttrValue]
+Types = Sequence[TensorType | None]
+
+#: The layout in which a tensor's bytes follow its logical shape.
+DEFAULT_LAYOUT = "NCHW"
+#: A kernel that reads each element for itself takes any layout, if all its operands have the same one.
+ANY_LAYOUT = "any"
+
+#: Default upper bound of the scratch that one kernel call may ask for, in bytes.
+_SCRATCH_LIMIT = 1 << 20
+
+
+def scratch_limit() -> int:
+    """Bytes of scratch that one kernel call may plan by default (1 MiB)."""
+    return _SCRATCH_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input slot. The last slot of an op may be variadic: it takes the rest of the inputs.
+
+    `reads="shape"` says that no kernel touches the bytes: such a reader keeps nobody alive and is never transferred.
+    """
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+    reads: Literal["data", "shape"] = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output slot; a variadic last slot stands for any number of outputs."""
+
+    name: str
+    optional: bool = False
+    variadic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attr:
+    """One attribute: its Python type ("int", "float", "str", "bool", "ints", "floats", "strs") and default.
+
+    `default=None` with `required=False` means that the attribute may be absent.
+    """
+
+    kind: Literal["int", "float", "str", "bool", "ints", "floats", "strs"]
+    default: AttrValue | None = None
+    required: bool = False
+
+
+def _no_offset(inputs: Types, outputs: Types, attrs: Attrs, output: int) -> int | None:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Output `output` holds bytes of input `input`, unchanged, in the same order.
+
+    `byte_offset(input_types, output_types, attrs, output)` says where in the input's bytes the output starts, or None
+    if for these types the output is not one contiguous run of the input's bytes. Output -1 stands for every output.
+    """
+
+    output: int
+    input: int
+    byte_offset: Callable[[Types, Types, Attrs, int], int | None] = _no_offset
+
+
+#: Why this pair must not be computed in place for these types, or None where it may.
+InplaceCondition = Callable[[Types, Types, Attrs], "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class InplacePair:
+    """Output `output` may be computed over the bytes of input `input`, if that input dies here.
+
+    The general rules (the input dies, is not pinned, both have equal bytes) are the pass's and the validator's. This entry
+    adds what only the op knows: `condition(input_types, output_types, attrs)` returns a refusal reason or None.
+    `repeats` says whether the same value may be *another* input of the node too (fine for elementwise reads at the same
+    index, wrong for matmul). `equal_bytes=False` allows an output that is smaller than the input.
+    """
+
+    output: int
+    input: int
+    condition: InplaceCondition | None = None
+    repeats: bool = False
+    equal_bytes: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayArg:
+    """How a kernel sees one operand: which one it is, as which shape and dtype (contiguous, C order).
+
+    `role` is "in", "out" or "scratch"; `index` counts within the role (position in the node's inputs or outputs). The
+    dtype may be a same-width stand-in ("uint32" for data movement); the shape any that has as many bytes.
+    """
+
+    role: Literal["in", "out", "scratch"]
+    index: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Routine:
+    """A scalar argument that stands for the address of a BLAS routine, such as `Routine("sgemm")`."""
+
+    name: str
+
+
+Scalar = int | float | Routine
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """One call of one kernel: its name, how it sees its operands, and its scalar arguments.
+
+    `kernel` is "family.function": `memopt.kernels.<family>` holds a function of that name with the signature
+    `function(*arrays, *scalars) -> int` (0 is success), in the order given here, outputs first. The compiled variant is
+    chosen by the kernel's name, the dtypes and ranks of the arrays, the kinds of the scalars and `expression`.
+    `expression` serves generated elementwise loops: a scalar expression over `x0, x1, …` (the input arrays in order) that uses
+    the scalar functions of `memopt.kernels.elementwise`, such as `"add(x0, relu(x1))"`.
+    """
+
+    kernel: str
+    arrays: tuple[ArrayArg, ...]
+    scalars: tuple[Scalar, ...] = ()
+    expression: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelQuery:
+    """What a kernel is asked for: operand types *as placed* (dtype after any transfer; shapes stay logical),
+    attributes, the layout of rank-4 data ("NCHW" or "NHWC"), and how many bytes of scratch it may use."""
+
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType | None, ...]
+    attrs: Attrs
+    layout: str = DEFAULT_LAYOUT
+    scratch_bytes: int = _SCRATCH_LIMIT
+
+
+Infer = Callable[[Types, Attrs, int], Sequence[TensorType]]
+Reference = Callable[[Sequence[Array | None], Attrs, Sequence[TensorType]], Sequence[Array]]
+ChooseKernel = Callable[[KernelQuery], "KernelCall | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class GradientRule:
+    """How to differentiate an op, in terms of other ops.
+
+    `build(builder, node, output_grads)` adds nodes through the builder and returns one gradient per input (None where
+    there is none). `needs_inputs` and `needs_outputs` say whose *data* the added nodes read; all else they read by shape only.
+    """
+
+    build: Callable[[Any, Any, Sequence[Any]], Sequence[Any]]
+    needs_inputs: tuple[int, ...] = ()
+    needs_outputs: tuple[int, ...] = ()
+
+
+def _no_kernel(query: KernelQuery) -> KernelCall | None:
+    return None
+
+
+def _no_workspace(query: KernelQuery) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """All that is known of one op.
+
+    name        the ONNX name, or memopt's own for updates and gradients
+    inputs      the input slots, in order           outputs   the output slots, in order
+    infer       `infer(input_types, attrs, num_outputs) -> output types` (as many as asked for, variadic ones included);
+                raises `TypeInferenceError`
+    reference   `reference(arrays, attrs, output_types) -> arrays`: NumPy, never in place, never a view of an input; the
+                oracle's and the host call's implementation. Arrays have exactly the output types' shapes and dtypes.
+    attrs       the attributes, with kinds and defaults
+    views       outputs that hold bytes of an input      inplace   pairs that may be computed in place
+    updates     output -> input: that output is written to the input's *variable* by definition
+    random      whether it draws numbers (from its `seed` attribute: recomputation replays it)
+    workspace   `workspace(query) -> bytes` of scratch that the kernel needs, planned, never hidden
+    kernel      `kernel(query) -> KernelCall | None`; None means there is none for these types and it runs as a host call
+    layouts     layouts of rank-4 data that the kernel takes besides NCHW; "any" for elementwise kernels
+    layout_inputs   the inputs to which a device's wish for another layout applies (for Conv: the data, not the weights)
+    gradient    the rule for reverse mode, or None where the op is not differentiable
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    infer: Infer
+    reference: Reference
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    views: tuple[View, ...] = ()
+    inplace: tuple[InplacePair, ...] = ()
+    updates: Mapping[int, int] = field(default_factory=dict)
+    random: bool = False
+    workspace: Callable[[KernelQuery], int] = _no_workspace
+    kernel: ChooseKernel = _no_kernel
+    layouts: tuple[str, ...] = ()
+    layout_inputs: tuple[int, ...] = (0,)
+    gradient: GradientRule | None = None
+
+    @property
+    def min_inputs(self) -> int:
+        """The fewest inputs that a node of this op has."""
+        required = [i for i, slot in enumerate(self.inputs) if not slot.optional]
+        return required[-1] + 1 if required else 0
+
+    @property
+    def max_inputs(self) -> int | None:
+        """The most inputs that a node of this op has; None if there is no limit."""
+        return None if self.inputs and self.inputs[-1].variadic else len(self.inputs)
+
+    @property
+    def min_outputs(self) -> int:
+        required = [i for i, slot in enumerate(self.outputs) if not slot.optional]
+        return required[-1] + 1 if required else 0
+
+    @property
+    def max_outputs(self) -> int | None:
+        return None if self.outputs and self.outputs[-1].variadic else len(self.outputs)
+
+    def input_slot(self, index: int) -> Input:
+        """The slot of input number `index`, the variadic last slot included."""
+        return self.inputs[min(index, len(self.inputs) - 1)]
+
+    def reads_data(self, index: int) -> bool:
+        """Whether input number `index` is read for its bytes, not only for its shape."""
+        return self.input_slot(index).reads == "data"
+
+    def view_of(self, output: int) -> View | None:
+        """The view entry of output number `output`, if it is a view."""
+        for view in self.views:
+            if view.output in (output, -1):
+                return view
+        return None
+
+    def complete_attrs(self, attrs: Attrs) -> dict[str, AttrValue]:
+        """`attrs` with defaults filled in, sorted by name; raises `TypeInferenceError` on unknown, missing or ill-typed ones."""
+        for name in attrs:
+            if name not in self.attrs:
+                known = ", ".join(sorted(self.attrs)) or "none"
+                raise TypeInferenceError(f"{self.name} has no attribute {name!r}; it has: {known}")
+        full: dict[str, AttrValue] = {}
+        for name in sorted(self.attrs):
+            attr = self.attrs[name]
+            value = attrs.get(name, attr.default)
+            if value is None:
+                if attr.required:
+                    raise TypeInferenceError(f"{self.name} needs the attribute {name!r} ({attr.kind})")
+                continue
+            full[name] = _coerce(self.name, name, attr.kind, value)
+        return full
+
+
+def _coerce(op: str, name: str, kind: str, value: Any) -> AttrValue:
+    """`value` as the attribute's kind, or `TypeInferenceError`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (list, np.ndarray)):
+        value = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+    try:
+        if kind == "bool" and value in (True, False):
+            return bool(value)
+        if kind == "int" and int(value) == value:
+            return int(value)
+        if kind == "float" and not isinstance(value, str):
+            return float(value)
+        if kind == "str" and isinstance(value, str):
+            return value
+        if kind == "ints" and isinstance(value, tuple) and all(int(v) == v for v in value):
+            return tuple(int(v) for v in value)
+        if kind == "floats" and isinstance(value, tuple):
+            return tuple(float(v) for v in value)
+        if kind == "strs" and isinstance(value, tuple) and all(isinstance(v, str) for v in value):
+            return value
+    except (TypeError, ValueError):
+        pass
+    raise TypeInferenceError(f"{op}: attribute {name} = {value!r} is not of kind {kind}")
