@@ -1,0 +1,303 @@
+"""The graph: SSA nodes in a valid order, feeds, parameters, outputs, and the storage map.
+
+Holds true after every public method: names of values are unique, and so are names of nodes; a node's inputs are
+defined before it; uses are exact; every value is bound in `storage`; an update's output is bound to its input's variable.
+Methods check everything, then change. `memopt.ir.verify` re-checks it all from scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.errors import OptionError, TypeInferenceError, VerifyError
+from memopt.ir.storage import Storage
+from memopt.ir.value import Node, Use, Value
+from memopt.ops import Attrs, get_op
+from memopt.types import TensorType
+
+if TYPE_CHECKING:
+    import networkx
+
+__all__ = ["Graph"]
+
+
+class Graph:
+    """A mutable tensor graph, equal by identity.
+
+    inputs   the feeds, in order          params   values whose data the graph carries (weights, constants, state)
+    outputs  what a run returns           nodes    in execution order
+    storage  value -> variable -> buffer  donated  names of feeds whose bytes the plan may overwrite
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self.inputs: list[Value] = []
+        self.params: list[Value] = []
+        self.outputs: list[Value] = []
+        self.nodes: list[Node] = []
+        self.storage = Storage()
+        self.donated: set[str] = set()
+        self._data: dict[str, NDArray[Any]] = {}
+        self._values: dict[str, Value] = {}
+        self._nodes: dict[str, Node] = {}
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value: feeds, parameters, then node outputs in the order of their definition."""
+        defined = (value for node in self.nodes for value in node.outputs if value is not None)
+        return (*self.inputs, *self.params, *defined)
+
+    def value(self, name: str) -> Value:
+        """The value of that name (with or without the leading `%`)."""
+        try:
+            return self._values[name.removeprefix("%")]
+        except KeyError:
+            raise OptionError(f"graph {self.name!r} has no value {name!r}") from None
+
+    def node(self, name: str) -> Node:
+        """The node of that name."""
+        try:
+            return self._nodes[name]
+        except KeyError:
+            raise OptionError(f"graph {self.name!r} has no node {name!r}") from None
+
+    def has_value(self, name: str) -> bool:
+        return name in self._values
+
+    def has_node(self, name: str) -> bool:
+        return name in self._nodes
+
+    def param_data(self, value: Value | str) -> NDArray[Any] | None:
+        """The data of a parameter (not to be written), or None where it has none yet."""
+        return self._data.get(value if isinstance(value, str) else value.name)
+
+    def steps(self) -> dict[Node, int]:
+        """node -> its 0-based position."""
+        return {node: step for step, node in enumerate(self.nodes)}
+
+    def is_pinned(self, value: Value) -> bool:
+        """Whether the value's bytes are not ours to overwrite: an undonated feed, a parameter, or an output."""
+        if value.producer is None:
+            return value.name not in self.donated or value in self.outputs
+        return value in self.outputs
+
+    def to_networkx(self) -> networkx.DiGraph[Node]:
+        """The nodes with data and control edges, as a `networkx.DiGraph` (for users and graph algorithms)."""
+        import networkx as nx
+
+        graph: networkx.DiGraph[Node] = nx.DiGraph(name=self.name)
+        graph.add_nodes_from(self.nodes)
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None and value.producer is not None:
+                    graph.add_edge(value.producer, node)
+            graph.add_edges_from((before, node) for before in node.controls)
+        return graph
+
+    # -- building -----------------------------------------------------------------------------------------------
+
+    def add_input(self, name: str, type: TensorType, *, donated: bool = False) -> Value:
+        """Add a feed. `donated=True` lets the plan overwrite its bytes."""
+        value = self._define(Value(name, type))
+        self.inputs.append(value)
+        if donated:
+            self.donated.add(name)
+        return value
+
+    def add_param(self, name: str, type: TensorType, data: NDArray[Any] | None = None) -> Value:
+        """Add a value whose data the graph carries; `data` may be set later, but before a run."""
+        if data is not None:
+            data = self._checked_data(name, type, data)
+        value = self._define(Value(name, type))
+        self.params.append(value)
+        if data is not None:
+            self._data[name] = data
+        return value
+
+    def set_param(self, name: str, data: Any) -> None:
+        """Set the data of parameter `name`; shape and dtype must fit."""
+        value = self.value(name)
+        if value not in self.params:
+            raise OptionError(f"%{name} is not a parameter of graph {self.name!r}")
+        self._data[value.name] = self._checked_data(value.name, value.type, np.asarray(data))
+
+    def add_node(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[str | None],
+        attrs: Attrs | None = None,
+        *,
+        name: str | None = None,
+        device: str | None = None,
+    ) -> Node:
+        """Append a node. `outputs` names the results (None: this optional output is absent); their types are inferred.
+
+        Raises `UnsupportedOpError`, `TypeInferenceError` or `VerifyError`; then nothing was changed.
+        """
+        spec = get_op(op)
+        name = name or self.fresh_name(next((out for out in outputs if out), op.lower()))
+        if name in self._nodes:
+            raise VerifyError(f"there are two nodes named {name!r}")
+        self._check_arity(op, inputs, outputs)
+        for value in inputs:
+            if value is not None and self._values.get(value.name) is not value:
+                raise VerifyError(f"node {name} ({op}) reads %{value.name}, which is not a value of graph {self.name!r}")
+        try:
+            node = Node(name, op, inputs, spec.complete_attrs(attrs or {}), device)
+            types = spec.infer(node.input_types, node.attrs, len(outputs))
+        except TypeInferenceError as error:
+            shown = ", ".join("-" if v is None else repr(v) for v in inputs)
+            raise TypeInferenceError(f"node {name} ({op}): {error} [inputs: {shown}]") from None
+        if len(types) < len(outputs):
+            raise TypeInferenceError(f"node {name} ({op}) has {len(types)} outputs, {len(outputs)} were asked for")
+        self._check_new_names([out for out in outputs if out is not None])
+        node.outputs = tuple(
+            None if out is None else self._define(Value(out, type, node, i), self._updated(node, i))
+            for i, (out, type) in enumerate(zip(outputs, types, strict=False))
+        )
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses.append(Use(node, index))
+        self._nodes[name] = node
+        self.nodes.append(node)
+        return node
+
+    def set_outputs(self, outputs: Iterable[Value]) -> None:
+        """Set what a run returns; a value that is named twice is returned once."""
+        values = list(dict.fromkeys(outputs))
+        for value in values:
+            if self._values.get(value.name) is not value:
+                raise VerifyError(f"output %{value.name} is not a value of graph {self.name!r}")
+        self.outputs = values
+
+    def fresh_name(self, stem: str) -> str:
+        """`stem`, or `stem.2`, … : a name that no value and no node has."""
+        name, count = stem, 1
+        while name in self._values or name in self._nodes:
+            count += 1
+            name = f"{stem}.{count}"
+        return name
+
+    # -- editing ------------------------------------------------------------------------------------------------
+
+    def reorder(self, nodes: Sequence[Node]) -> None:
+        """Set another execution order: a permutation that respects data and control edges."""
+        if len(nodes) != len(self.nodes) or set(nodes) != set(self.nodes):
+            raise VerifyError(f"an order of graph {self.name!r} must be a permutation of its {len(self.nodes)} nodes")
+        step = {node: i for i, node in enumerate(nodes)}
+        for node in nodes:
+            before = [v.producer for v in node.inputs if v is not None and v.producer is not None]
+            for other in (*before, *node.controls):
+                if step[other] >= step[node]:
+                    raise VerifyError(f"order puts node {node.name} before {other.name}, which it needs")
+        self.nodes = list(nodes)
+
+    def remove_node(self, node: Node) -> None:
+        """Remove a node whose outputs nobody reads."""
+        for _, value in node.real_outputs:
+            if value.uses or value in self.outputs:
+                raise VerifyError(f"node {node.name} cannot be removed: its output %{value.name} is read")
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses.remove(Use(node, index))
+        for _, value in node.real_outputs:
+            self.storage.forget(value)
+            del self._values[value.name]
+        for other in self.nodes:
+            if node in other.controls:
+                other.controls.remove(node)
+        self.nodes.remove(node)
+        del self._nodes[node.name]
+
+    def replace_uses(self, old: Value, new: Value) -> None:
+        """Let every reader of `old` (nodes and outputs) read `new` instead; both have the same type."""
+        if old.type != new.type:
+            raise VerifyError(f"%{new.name} ({new.type}) cannot stand for %{old.name} ({old.type})")
+        for use in old.uses:
+            inputs = list(use.node.inputs)
+            inputs[use.index] = new
+            use.node.inputs = tuple(inputs)
+            new.uses.append(use)
+        old.uses.clear()
+        self.outputs = [new if value is old else value for value in self.outputs]
+
+    def copy(self) -> Graph:
+        """A deep copy that shares parameter data (arrays are never written in place)."""
+        twin = Graph(self.name)
+        values: dict[Value, Value] = {}
+        for value in self.inputs:
+            values[value] = twin.add_input(value.name, value.type, donated=value.name in self.donated)
+        for value in self.params:
+            values[value] = twin.add_param(value.name, value.type, self._data.get(value.name))
+        nodes: dict[Node, Node] = {}
+        for node in self.nodes:
+            nodes[node] = twin.add_node(
+                node.op,
+                [None if v is None else values[v] for v in node.inputs],
+                [None if v is None else v.name for v in node.outputs],
+                node.attrs,
+                name=node.name,
+                device=node.device,
+            )
+            values.update((old, new) for old, new in zip(node.outputs, nodes[node].outputs, strict=True) if old and new)
+            nodes[node].controls = [nodes[before] for before in node.controls]
+        twin.set_outputs(values[value] for value in self.outputs)
+        twin.storage = self.storage.copy(values)
+        return twin
+
+    def __str__(self) -> str:
+        from memopt.ir.text import print_graph
+
+        return print_graph(self)
+
+    def __repr__(self) -> str:
+        return f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.inputs)} feeds, {len(self.params)} parameters>"
+
+    # -- checks -------------------------------------------------------------------------------------------------
+
+    def _define(self, value: Value, updated: Value | None = None) -> Value:
+        self._check_new_names([value.name])
+        self._values[value.name] = value
+        self.storage.define(value, None if updated is None else self.storage.variable(updated))
+        return value
+
+    @staticmethod
+    def _updated(node: Node, output: int) -> Value | None:
+        index = node.spec.updates.get(output)
+        return None if index is None else node.inputs[index]
+
+    def _check_new_names(self, names: Sequence[str]) -> None:
+        for i, name in enumerate(names):
+            if not name or any(c.isspace() or c in "%,(){}\"" for c in name):
+                raise VerifyError(f"{name!r} is not a value name: it is empty, or has white space or one of %,(){{}}\"")
+            if name in self._values or name in names[:i]:
+                raise VerifyError(f"graph {self.name!r} defines %{name} twice")
+
+    @staticmethod
+    def _check_arity(op: str, inputs: Sequence[Value | None], outputs: Sequence[str | None]) -> None:
+        spec = get_op(op)
+        most = spec.max_inputs
+        if len(inputs) < spec.min_inputs or (most is not None and len(inputs) > most):
+            want = f"{spec.min_inputs}" if most == spec.min_inputs else f"{spec.min_inputs} to {most or 'any number of'}"
+            raise TypeInferenceError(f"{op} takes {want} inputs, not {len(inputs)}")
+        for i, value in enumerate(inputs):
+            if value is None and not spec.input_slot(i).optional:
+                raise TypeInferenceError(f"{op} needs its input {i} ({spec.input_slot(i).name})")
+        most = spec.max_outputs
+        if len(outputs) < spec.min_outputs or (most is not None and len(outputs) > most):
+            raise TypeInferenceError(f"{op} has {spec.min_outputs} to {most or 'any number of'} outputs, not {len(outputs)}")
+
+    @staticmethod
+    def _checked_data(name: str, type: TensorType, data: NDArray[Any]) -> NDArray[Any]:
+        if tuple(data.shape) != type.shape or data.dtype.name != type.dtype:
+            raise TypeInferenceError(f"parameter %{name} is {type}, its data is {data.dtype.name}{list(data.shape)}")
+        return np.ascontiguousarray(data).reshape(type.shape)
+
+

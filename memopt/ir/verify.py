@@ -1,0 +1,128 @@
+"""The verifier: every rule that a graph obeys, checked from scratch.
+
+1. Names of values and of nodes are unique.   2. A value is defined before it is read, once.   3. Arity, attributes and
+types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is bound to one
+variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's variable, and nobody
+reads the old value's bytes after the update.   8. Outputs belong to the graph.
+
+Whether values that share bytes are ever live together is not a rule of the graph but of the plan: `memopt.validate`.
+"""
+
+from __future__ import annotations
+
+from memopt.errors import TypeInferenceError, VerifyError
+from memopt.ir.graph import Graph
+from memopt.ir.value import Node, Use, Value
+
+__all__ = ["verify"]
+
+
+def verify(graph: Graph) -> None:
+    """Raise `VerifyError` if `graph` breaks a rule; the message names the node and the value."""
+    steps = graph.steps()
+    if len(steps) != len(graph.nodes):
+        raise VerifyError(f"graph {graph.name!r} lists a node twice")
+    try:
+        _check_definitions(graph)
+        for node in graph.nodes:
+            _check_types(node)
+            _check_controls(node, steps)
+        _check_uses(graph)
+        _check_storage(graph)
+        _check_updates(graph, steps)
+    except VerifyError as error:
+        error.add_note(f"in graph {graph.name!r}")
+        raise
+
+
+def _check_definitions(graph: Graph) -> None:
+    seen: dict[str, Value] = {}
+    names: set[str] = set()
+    for value in (*graph.inputs, *graph.params):
+        if value.producer is not None:
+            raise VerifyError(f"feed or parameter %{value.name} has a producer, {value.producer.name}")
+        _define(seen, value)
+    for node in graph.nodes:
+        if node.name in names:
+            raise VerifyError(f"there are two nodes named {node.name!r}")
+        names.add(node.name)
+        for value in node.inputs:
+            if value is not None and seen.get(value.name) is not value:
+                raise VerifyError(f"node {node.name} ({node.op}) reads %{value.name} before it is defined")
+        for index, value in node.real_outputs:
+            if value.producer is not node or value.index != index:
+                raise VerifyError(f"%{value.name} is not output {index} of node {node.name}, which claims it")
+            _define(seen, value)
+    for value in graph.outputs:
+        if seen.get(value.name) is not value:
+            raise VerifyError(f"output %{value.name} is not a value of the graph")
+
+
+def _define(seen: dict[str, Value], value: Value) -> None:
+    if value.name in seen:
+        raise VerifyError(f"%{value.name} is defined twice")
+    seen[value.name] = value
+
+
+def _check_types(node: Node) -> None:
+    try:
+        types = node.spec.infer(node.input_types, node.spec.complete_attrs(node.attrs), len(node.outputs))
+    except TypeInferenceError as error:
+        raise VerifyError(f"node {node.name} ({node.op}): {error}") from None
+    for index, value in node.real_outputs:
+        if value.type != types[index]:
+            raise VerifyError(f"%{value.name} is {value.type}, but node {node.name} ({node.op}) makes {types[index]}")
+
+
+def _check_controls(node: Node, steps: dict[Node, int]) -> None:
+    for before in node.controls:
+        if steps.get(before, len(steps)) >= steps[node]:
+            raise VerifyError(f"control edge {before.name} -> {node.name} does not point forwards")
+
+
+def _check_uses(graph: Graph) -> None:
+    found: dict[Value, list[Use]] = {value: [] for value in graph.values}
+    for node in graph.nodes:
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                found[value].append(Use(node, index))
+    for value, uses in found.items():
+        if len(uses) != len(value.uses) or set(uses) != set(value.uses):
+            raise VerifyError(f"the uses of %{value.name} are out of date")
+
+
+def _check_storage(graph: Graph) -> None:
+    storage = graph.storage
+    for value in graph.values:
+        if value not in storage:
+            raise VerifyError(f"%{value.name} is bound to no variable")
+    if len(storage.values) != len(graph.values):
+        known = set(graph.values)
+        stray = next(value for value in storage.values if value not in known)
+        raise VerifyError(f"storage binds %{stray.name}, which is not in the graph")
+    for variable in storage.variables:
+        if not storage.values_of(variable):
+            raise VerifyError(f"variable {variable.name} has no value")
+        if variable not in storage.variables_of(variable.buffer):
+            raise VerifyError(f"variable {variable.name} is not listed by its buffer {variable.buffer.name}")
+        if variable.offset < 0:
+            raise VerifyError(f"variable {variable.name} has the offset {variable.offset}")
+
+
+def _check_updates(graph: Graph, steps: dict[Node, int]) -> None:
+    for node in graph.nodes:
+        for output, source in node.spec.updates.items():
+            new = node.outputs[output] if output < len(node.outputs) else None
+            old = node.inputs[source] if source < len(node.inputs) else None
+            if old is None:
+                continue
+            if new is not None and graph.storage.variable(new) is not graph.storage.variable(old):
+                raise VerifyError(f"node {node.name} ({node.op}) updates %{old.name}, but %{new.name} has another variable")
+            if old in graph.outputs:
+                raise VerifyError(f"%{old.name} is an output, but node {node.name} ({node.op}) overwrites it; fetch %{new and new.name}")
+            for use in old.data_uses:
+                if steps[use.node] > steps[node]:
+                    raise VerifyError(
+                        f"node {use.node.name} ({use.node.op}) reads %{old.name} after node {node.name} ({node.op}) updated it; "
+                        f"read %{new and new.name}, or move the reader before the update"
+                    )
