@@ -1,0 +1,187 @@
+"""Kernels: movement. Elements are integers of the data's width; strides and offsets are in elements."""
+
+from __future__ import annotations
+
+from memopt.kernels.abi import STATUS_BAD_INDEX, STATUS_OK, register_jitable
+
+__all__ = ["concat", "copy", "fill", "gather", "pad", "split", "strided"]
+
+#: Side of the square blocks of a transpose: two of them in 8-byte elements fill 16 KiB.
+_BLOCK = 32
+
+
+@register_jitable
+def copy(out, x):
+    """out = x; both flat. Where both are the same bytes there is nothing to do."""
+    if out.ctypes.data != x.ctypes.data:
+        for i in range(out.size):
+            out[i] = x[i]
+    return STATUS_OK
+
+
+@register_jitable
+def fill(out, bits):
+    """out = bits, everywhere; out is flat and signed."""
+    for i in range(out.size):
+        out[i] = bits
+    return STATUS_OK
+
+
+@register_jitable
+def _rows(out, x, n, m, out_step, in_step, out_at, in_at):
+    """n runs of m neighbours on both sides."""
+    for i in range(n):
+        o = out_at + i * out_step
+        s = in_at + i * in_step
+        to, source = out[o : o + m], x[s : s + m]
+        for j in range(m):
+            to[j] = source[j]
+
+
+@register_jitable
+def _blocks(out, x, n, m, out_step, in_step, out_at, in_at):
+    """A matrix transposed: out[i * out_step + j] = x[i + j * in_step], in square blocks that stay in the cache."""
+    for i0 in range(0, n, _BLOCK):
+        i1 = min(i0 + _BLOCK, n)
+        for j0 in range(0, m, _BLOCK):
+            j1 = min(j0 + _BLOCK, m)
+            for i in range(i0, i1):
+                o = out_at + i * out_step
+                s = in_at + i
+                for j in range(j0, j1):
+                    out[o + j] = x[s + j * in_step]
+
+
+@register_jitable
+def _plane(out, x, n, m, p0, p1, q0, q1, out_at, in_at):
+    """The two inner loops of a strided copy."""
+    if p1 == 1 and q1 == 1:
+        _rows(out, x, n, m, p0, q0, out_at, in_at)
+    elif p1 == 1 and q0 == 1:
+        _blocks(out, x, n, m, p0, q1, out_at, in_at)
+    else:
+        for i in range(n):
+            o = out_at + i * p0
+            s = in_at + i * q0
+            for j in range(m):
+                out[o + j * p1] = x[s + j * q1]
+
+
+@register_jitable
+def strided(
+    out, x, n0, n1, n2, n3, n4, n5, p0, p1, p2, p3, p4, p5, q0, q1, q2, q3, q4, q5, out_at, in_at
+):  # fmt: skip
+    """out[out_at + i . p] = x[in_at + i . q] for all i below n; both flat, p and q in elements."""
+    for i0 in range(n0):
+        for i1 in range(n1):
+            o1, s1 = out_at + i0 * p0 + i1 * p1, in_at + i0 * q0 + i1 * q1
+            for i2 in range(n2):
+                for i3 in range(n3):
+                    o3, s3 = o1 + i2 * p2 + i3 * p3, s1 + i2 * q2 + i3 * q3
+                    _plane(out, x, n4, n5, p4, p5, q4, q5, o3, s3)
+    return STATUS_OK
+
+
+@register_jitable
+def concat(out, *parts):
+    """The matrices `parts` side by side in the matrix out; parts beyond the width of out are fillers."""
+    rows, width = out.shape
+    at = 0
+    for k in range(len(parts)):
+        if at >= width:
+            break
+        part = parts[k]
+        for i in range(rows):
+            to, source = out[i, at : at + part.shape[1]], part[i]
+            for j in range(source.size):
+                to[j] = source[j]
+        at += part.shape[1]
+    return STATUS_OK
+
+
+@register_jitable
+def split(*arrays):
+    """The last array's columns, cut over the arrays before it; arrays beyond its width are fillers."""
+    x = arrays[len(arrays) - 1]
+    rows, width = x.shape
+    at = 0
+    for k in range(len(arrays) - 1):
+        if at >= width:
+            break
+        part = arrays[k]
+        for i in range(rows):
+            to, source = part[i], x[i, at : at + part.shape[1]]
+            for j in range(to.size):
+                to[j] = source[j]
+        at += part.shape[1]
+    return STATUS_OK
+
+
+@register_jitable
+def _source_index(i, before, dim, mode):
+    """Which element of an axis of length dim stands at i in the padded axis; -1 for the fill value."""
+    at = i - before
+    if 0 <= at < dim:
+        return at
+    if mode == 0:
+        return -1
+    if mode == 1:
+        return -at if at < 0 else 2 * (dim - 1) - at
+    return 0 if at < 0 else dim - 1
+
+
+@register_jitable
+def _pad_row(out, x, before, mode, bits):
+    """One innermost axis: the run that is copied, and what stands before and after it."""
+    n, dim = out.size, x.size
+    first = min(max(before, 0), n)
+    last = min(max(before + dim, first), n)
+    for i in range(first):
+        s = _source_index(i, before, dim, mode)
+        out[i] = bits if s < 0 else x[s]
+    run, source = out[first:last], x[first - before : last - before]
+    for i in range(run.size):
+        run[i] = source[i]
+    for i in range(last, n):
+        s = _source_index(i, before, dim, mode)
+        out[i] = bits if s < 0 else x[s]
+
+
+@register_jitable
+def pad(out, x, b0, b1, b2, b3, b4, mode, bits):
+    """x framed by b elements before each axis: mode 0 fills with bits, 1 reflects, 2 repeats the edge; b < 0 crops."""
+    d0, d1, d2, d3, _ = x.shape
+    n0, n1, n2, n3, n4 = out.shape
+    for i0 in range(n0):
+        s0 = _source_index(i0, b0, d0, mode)
+        for i1 in range(n1):
+            s1 = _source_index(i1, b1, d1, mode)
+            for i2 in range(n2):
+                s2 = _source_index(i2, b2, d2, mode)
+                for i3 in range(n3):
+                    s3 = _source_index(i3, b3, d3, mode)
+                    row = out[i0, i1, i2, i3]
+                    if s0 < 0 or s1 < 0 or s2 < 0 or s3 < 0:
+                        for i4 in range(n4):
+                            row[i4] = bits
+                    else:
+                        _pad_row(row, x[s0, s1, s2, s3], b4, mode, bits)
+    return STATUS_OK
+
+
+@register_jitable
+def gather(out, x, indices):
+    """out[o, i, :] = x[o, indices[i], :]; an index below 0 counts from the end. A bad one: nothing is written."""
+    outer, dim, inner = x.shape
+    for i in range(indices.size):
+        if not -dim <= indices[i] < dim:
+            return STATUS_BAD_INDEX
+    for o in range(outer):
+        for i in range(indices.size):
+            at = indices[i]
+            if at < 0:
+                at += dim
+            to, source = out[o, i], x[o, at]
+            for j in range(inner):
+                to[j] = source[j]
+    return STATUS_OK
