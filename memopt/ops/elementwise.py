@@ -1,9 +1,189 @@
-"""Ops: elementwise."""
+"""Ops: elementwise, by their ONNX names, with ONNX semantics and NumPy broadcasting.
+
+Holds true: what an op does to one element is a `ScalarForm`, an expression of the scalar functions of
+`memopt.kernels.elementwise`. A chain of ops is the expression of their expressions, so a fused node needs no kernel of
+its own: `loop_call(form, inputs, output)`.
+
+Integer `Div` truncates and gives 0 for x / 0; integer `Pow` wraps, and is 0 for negative exponents (but of 1 and -1); `Cast` of a
+float that does not fit an integer dtype gives an unspecified value and never an error. `Clip` has its limits as attributes.
+"""
 
 from __future__ import annotations
 
-from memopt.ops.spec import OpSpec
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-__all__ = ["OPS"]
+from memopt.ops import elementwise_infer as rules
+from memopt.ops.elementwise_infer import ANY, BOOL, FLOAT, NUMBER, inplace_over, same_dtype
+from memopt.ops.elementwise_loops import ScalarForm, loop_call
+from memopt.ops.elementwise_math import MEANINGS, clip_limits, real, reference_of
+from memopt.ops.spec import (
+    ANY_LAYOUT,
+    Attr,
+    Attrs,
+    Infer,
+    InplacePair,
+    Input,
+    KernelCall,
+    KernelQuery,
+    OpSpec,
+    Output,
+)
+from memopt.types import TensorType
 
-OPS: tuple[OpSpec, ...] = ()
+__all__ = ["OPS", "ScalarForm", "loop_call", "scalar_form"]
+
+#: The form of an op for these input and output types, or None where it has no kernel.
+FormRule = Callable[[Sequence[TensorType], TensorType, Attrs], ScalarForm | None]
+
+#: A variadic op lists this many in-place pairs: an output over its 33rd input is not offered.
+_VARIADIC_PAIRS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One line of the table: inputs by name ("*" before a variadic one), type rule, form, attributes."""
+
+    name: str
+    inputs: tuple[str, ...]
+    infer: Infer
+    form: FormRule
+    attrs: dict[str, Attr] = field(default_factory=dict)
+
+
+def _calls(function: str, *params: str) -> FormRule:
+    """`function(x0, x1, …, s0, …)` with the named float attributes as s0, s1, …"""
+
+    def form(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm:
+        operands = [f"x{i}" for i in range(len(inputs))] + [f"s{i}" for i in range(len(params))]
+        return ScalarForm(f"{function}({', '.join(operands)})", tuple(real(attrs, name) for name in params))
+
+    return form
+
+
+def _chained(function: str) -> FormRule:
+    """`f(f(x0, x1), x2)`, and so on."""
+
+    def form(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm:
+        text = "x0"
+        for i in range(1, len(inputs)):
+            text = f"{function}({text}, x{i})"
+        return ScalarForm(text)
+
+    return form
+
+
+def _mean(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
+    total = _chained("add")(inputs, output, attrs)
+    return None if total is None else ScalarForm(f"div({total.text}, s0)", (float(len(inputs)),))
+
+
+def _clip(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
+    if output.dtype == "uint64":
+        return None  # its limits do not fit the int64 words of a frame
+    text, scalars = "x0", []
+    for function, limit in zip(("at_least", "at_most"), clip_limits(attrs, output.dtype), strict=True):
+        if limit is not None:
+            text = f"{function}({text}, s{len(scalars)})"
+            scalars.append(limit)
+    return ScalarForm(text, tuple(scalars))
+
+
+def _cast(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
+    to = output.dtype
+    if to == "float16" or inputs[0].dtype == "float16":
+        return None
+    if inputs[0].dtype in FLOAT and to in ("int8", "int16", "uint8", "uint16"):
+        return ScalarForm(f"{to}(int32(x0))")
+    return ScalarForm("bool_(x0)" if to == "bool" else f"{to}(x0)")
+
+
+def _gelu(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
+    return ScalarForm("gelu_tanh(x0)" if attrs["approximate"] == "tanh" else "gelu(x0)")
+
+
+def _float(default: float) -> Attr:
+    return Attr("float", default)
+
+
+def _plain(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[_Entry]:
+    """Ops of one operand with no attributes: ONNX name = scalar function."""
+    return [_Entry(name, ("X",), same_dtype(dtypes, result), _calls(function)) for name, function in functions.items()]
+
+
+def _pairs(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[_Entry]:
+    """Ops of two operands of one dtype."""
+    return [_Entry(name, ("A", "B"), same_dtype(dtypes, result), _calls(function)) for name, function in functions.items()]
+
+
+_SELU = {"alpha": _float(1.67326319217681884765625), "gamma": _float(1.05070102214813232421875)}
+_TABLE: list[_Entry] = [
+    *_plain(NUMBER, Abs="absolute", Neg="neg", Relu="relu", Sign="sign"),
+    *_plain(FLOAT, Exp="exp", Log="log", Sqrt="sqrt", Reciprocal="reciprocal", Sigmoid="sigmoid", Tanh="tanh"),
+    *_plain(FLOAT, HardSwish="hard_swish", Floor="floor", Ceil="ceil", Round="rint", Sin="sin", Cos="cos", Erf="erf"),
+    *_plain(FLOAT, Softplus="softplus", Softsign="softsign"),
+    *_plain(BOOL, Not="logical_not"),
+    _Entry("LeakyRelu", ("X",), same_dtype(FLOAT), _calls("leaky_relu", "alpha"), {"alpha": _float(0.01)}),
+    _Entry("Elu", ("X",), same_dtype(FLOAT), _calls("elu", "alpha"), {"alpha": _float(1.0)}),
+    _Entry("Selu", ("X",), same_dtype(FLOAT), _calls("selu", "alpha", "gamma"), _SELU),
+    _Entry(
+        "HardSigmoid",
+        ("X",),
+        same_dtype(FLOAT),
+        _calls("hard_sigmoid", "alpha", "beta"),
+        {"alpha": _float(0.2), "beta": _float(0.5)},
+    ),
+    _Entry("Clip", ("X",), same_dtype(NUMBER), _clip, {"min": Attr("float"), "max": Attr("float")}),
+    _Entry("Gelu", ("X",), rules.infer_gelu, _gelu, {"approximate": Attr("str", "none")}),
+    _Entry("Cast", ("X",), rules.infer_cast, _cast, {"to": Attr("str", required=True)}),
+    *_pairs(NUMBER, Add="add", Sub="sub", Mul="mul", Div="div"),
+    _Entry("Pow", ("X", "Y"), rules.infer_pow, _calls("power")),
+    _Entry("PRelu", ("X", "slope"), rules.infer_prelu, _calls("prelu")),
+    _Entry("Min", ("*X",), same_dtype(NUMBER), _chained("minimum")),
+    _Entry("Max", ("*X",), same_dtype(NUMBER), _chained("maximum")),
+    _Entry("Sum", ("*X",), same_dtype(NUMBER), _chained("add")),
+    _Entry("Mean", ("*X",), same_dtype(FLOAT), _mean),
+    *_pairs(ANY, "bool", Equal="equal"),
+    *_pairs(NUMBER, "bool", Less="less", LessOrEqual="less_equal", Greater="greater", GreaterOrEqual="greater_equal"),
+    *_pairs(BOOL, And="logical_and", Or="logical_or"),
+    _Entry("Where", ("condition", "X", "Y"), rules.infer_where, _calls("where")),
+]
+_FORMS = {entry.name: entry.form for entry in _TABLE}
+
+
+def scalar_form(op: str, inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
+    """What the elementwise op named `op` does to one element of these types; None if it has no kernel for them, or `op`
+    is not elementwise. For composing chains: substitute for x0, x1, … and renumber s0, s1, …"""
+    form = _FORMS.get(op)
+    return None if form is None else form(inputs, output, attrs)
+
+
+def _kernel(name: str) -> Callable[[KernelQuery], KernelCall | None]:
+    def kernel(query: KernelQuery) -> KernelCall | None:
+        inputs = [t for t in query.inputs if t is not None]
+        output = query.outputs[0]
+        if output is None:
+            return None
+        form = scalar_form(name, inputs, output, query.attrs)
+        return None if form is None else loop_call(form, inputs, output, query.layout)
+
+    return kernel
+
+
+def _spec(entry: _Entry) -> OpSpec:
+    variadic = entry.inputs[-1].startswith("*")
+    num_pairs = _VARIADIC_PAIRS if variadic else len(entry.inputs)
+    return OpSpec(
+        name=entry.name,
+        inputs=tuple(Input(name.removeprefix("*"), variadic=name.startswith("*")) for name in entry.inputs),
+        outputs=(Output("Y"),),
+        infer=entry.infer,
+        reference=reference_of(MEANINGS[entry.name]),
+        attrs=entry.attrs,
+        inplace=tuple(InplacePair(0, i, inplace_over(i), repeats=True) for i in range(num_pairs)),
+        kernel=_kernel(entry.name),
+        layouts=(ANY_LAYOUT,),
+    )
+
+
+OPS: tuple[OpSpec, ...] = tuple(_spec(entry) for entry in _TABLE)

@@ -1,0 +1,95 @@
+"""From a scalar expression to a `KernelCall`: broadcasting, layouts, and as few loop variants as there can be.
+
+Holds true: the output is written in the order of its bytes, each element once. Dimensions of one element are dropped
+and neighbours that all operands walk alike are merged; what is one dimension then is the "flat" loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memopt.ops.spec import ArrayArg, KernelCall
+from memopt.types import TensorType
+
+__all__ = ["ScalarForm", "loop_call"]
+
+#: Loops are padded to this many dimensions, so that shapes share compiled variants.
+_RANK = 4
+_MAX_RANK = 8
+#: More operands than this run as a host call.
+_MAX_INPUTS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarForm:
+    """What an op does to one element: an expression over x0, x1, … (its inputs in order) and s0, s1, … (`scalars`)."""
+
+    text: str
+    scalars: tuple[int | float, ...] = ()
+
+
+def loop_call(form: ScalarForm, inputs: Sequence[TensorType], output: TensorType, layout: str = "NCHW") -> KernelCall | None:
+    """The call that computes `form` from `inputs`, which broadcast to `output`; rank-4 operands lie in `layout`.
+
+    None where there is no kernel: float16, more than 16 inputs, more than 8 dimensions that do not merge.
+    """
+    if len(inputs) > _MAX_INPUTS or any(t.dtype == "float16" for t in (*inputs, output)):
+        return None
+    arrays = (
+        ArrayArg("out", 0, (output.num_elements,), output.dtype),
+        *(ArrayArg("in", i, (t.num_elements,), t.dtype) for i, t in enumerate(inputs)),
+    )
+    extents, strides = _collapse(inputs, output, layout)
+    if not extents or 0 in extents or (len(extents) == 1 and all(s == (1,) for s in strides)):
+        return KernelCall("elementwise.flat", arrays, form.scalars, form.text)
+    rank = max(_RANK, len(extents))
+    if rank > _MAX_RANK:
+        return None
+    missing = rank - len(extents)
+    extents = (1,) * missing + extents
+    strides = [(0,) * missing + stride for stride in strides]
+    steps = "".join({0: "0", 1: "1"}.get(stride[-1], "s") for stride in strides)
+    scalars = (*extents, *(s for stride in strides for s in stride), *form.scalars)
+    return KernelCall(f"elementwise.broadcast{rank}_{steps}", arrays, scalars, form.text)
+
+
+def _strides(type: TensorType, layout: str) -> tuple[int, ...]:
+    """The stride of each logical dimension, in elements."""
+    order = (0, 2, 3, 1) if layout == "NHWC" and type.rank == 4 else tuple(range(type.rank))
+    strides = [0] * type.rank
+    step = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= type.shape[dim]
+    return tuple(strides)
+
+
+def _collapse(inputs: Sequence[TensorType], output: TensorType, layout: str) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """(extents, strides of each input): the output's dimensions in the order of its bytes, the fewest there can be."""
+    operands = []
+    for type in inputs:
+        missing = output.rank - type.rank
+        steps = [0 if dim == 1 else step for dim, step in zip(type.shape, _strides(type, layout), strict=True)]
+        operands.append([0] * missing + steps)
+    order = sorted(range(output.rank), key=_strides(output, layout).__getitem__, reverse=True)
+    if 0 in output.shape:
+        return (0,), [(1,)] * len(inputs)
+    extents: list[int] = []
+    strides: list[list[int]] = [[] for _ in inputs]
+    for dim in order:
+        extent = output.shape[dim]
+        if extent == 1:
+            continue
+        here = [steps[dim] for steps in operands]
+        if extents and all(s[-1] == step * extent for s, step in zip(strides, here, strict=True)):
+            extents[-1] *= extent
+            for s, step in zip(strides, here, strict=True):
+                s[-1] = step
+        else:
+            extents.append(extent)
+            for s, step in zip(strides, here, strict=True):
+                s.append(step)
+    assert math.prod(extents) == output.num_elements
+    return tuple(extents), [tuple(s) for s in strides]
