@@ -1,9 +1,9 @@
 """Passes, what they decided, and the pipeline that runs them.
 
 Holds true: a graph verifies before and after every pass (in between nothing is promised); `PassResult.modified` says
-exactly whether the graph or its storage changed, so that a second run of the same pass says False; every pair or value that a
-pass looked at is in `decisions`, accepted or refused with a reason. memopt never imports `passes`: passes and strategies are
-found by name through the entry points `memopt.passes` and `memopt.strategies`, yours too.
+exactly whether the graph or its storage changed, so that a second run of the same pass says False; every pair or value
+that a pass looked at is in `decisions`, accepted or refused with a reason. memopt never imports `passes`: passes and
+strategies are found by name through the entry points `memopt.passes` and `memopt.strategies`, yours too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "run_pipeline",
 ]
 
+_NOT_INSTALLED = "; memopt is not installed: run `pip install -e .` in the checkout, or give passes as objects"
 PASS_GROUP = "memopt.passes"
 STRATEGY_GROUP = "memopt.strategies"
 
@@ -38,8 +39,8 @@ class Decision:
     """What a pass decided about one value or pair of values.
 
     pass_name  the pass's kebab-case name        node, step  the node it concerns and its 0-based position
-    subject    names of the values: (output, input) for an in-place pair, (output, lender) for reuse, (output,) where there
-               is no partner
+    subject    names of the values: (output, input) for an in-place pair, (output, lender) for reuse, (output,) where
+               there is no partner
     accepted   whether the graph was edited      reason      why, in words that name the values
     bytes      the bytes that it saved, or would have      rule   the reason's name, such as "not-last-use"
     """
@@ -87,8 +88,8 @@ PassSelection = str | Pass | Sequence["str | Pass"]
 def run_pipeline(graph: Graph, passes: Iterable[Pass], observer: Observer | None = None) -> list[PassResult]:
     """Run `passes` in order on `graph`, in place; returns one result a pass.
 
-    Verifies before the first pass and after each. Raises `PassError`, naming the pass and those that ran before it; then
-    the graph is as the failing pass left it, so work on `graph.copy()` if you need the original.
+    Verifies before the first pass and after each. Raises `PassError`, naming the pass and those that ran before it;
+    then the graph is as the failing pass left it, so work on `graph.copy()` if you need the original.
     """
     results: list[PassResult] = []
     ran: list[str] = []
@@ -102,7 +103,8 @@ def run_pipeline(graph: Graph, passes: Iterable[Pass], observer: Observer | None
         except MemoptError as error:
             raise PassError(f"pass {one.name} failed{_after(ran)}: {error}") from error
         if not isinstance(result, PassResult):
-            raise PassError(f"pass {one.name} returned {type(result).__name__}{_after(ran)}; a pass returns a PassResult")
+            made = type(result).__name__
+            raise PassError(f"pass {one.name} returned {made}{_after(ran)}; a pass returns a PassResult")
         middle = time.perf_counter()
         _notify(observer, one, "run", middle - begin, graph)
         _checked(graph, f"pass {one.name} left a graph that does not verify", ran)
@@ -145,7 +147,7 @@ def _by_name(name: str) -> tuple[Pass, ...]:
     if name in passes:
         made = _loaded(passes[name])
         return find_passes(made() if callable(made) else made)
-    hint = "" if _is_installed() else "; memopt itself is not installed: run `pip install -e .` in the checkout, or give passes as objects"
+    hint = "" if _is_installed() else _NOT_INSTALLED
     raise OptionError(
         f"there is no strategy and no pass {name!r}; strategies: {', '.join(strategies) or 'none'}; "
         f"passes: {', '.join(passes) or 'none'}{hint}"
@@ -156,7 +158,8 @@ def _loaded(entry: importlib.metadata.EntryPoint) -> Any:
     try:
         return entry.load()
     except (ImportError, AttributeError) as error:
-        raise OptionError(f"entry point {entry.name} = {entry.value} of group {entry.group} cannot be loaded: {error}") from error
+        where = f"entry point {entry.name} = {entry.value} of group {entry.group}"
+        raise OptionError(f"{where} cannot be loaded: {error}") from error
 
 
 def _entries(group: str) -> dict[str, importlib.metadata.EntryPoint]:
