@@ -1,0 +1,124 @@
+"""`Net`: a graph builder with the layers that the built-in models share, and seeded weights.
+
+Holds true: the same arguments give the same weights, bit for bit; weights are scaled (He) and running statistics chosen such
+that activations stay near unit size at every depth, and no layer is so near to the identity that losing its result would go unseen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.ir import Graph, GraphBuilder, Value
+
+__all__ = ["ModelOptions", "Net"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a built-in model may be asked for. `image` and `sequence` are None for the model's own size.
+
+    batch     examples a run          image   height and width of the input image, in pixels
+    sequence  tokens or time steps    seed    of the weights
+    classes   number of outputs of a classifier
+    """
+
+    batch: int = 1
+    image: int | None = None
+    sequence: int | None = None
+    seed: int = 0
+    classes: int | None = None
+
+
+class Net(GraphBuilder):
+    """A builder whose layers make their own parameters, named after the layer."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        super().__init__(name)
+        self._random = np.random.Generator(np.random.SFC64(seed))
+
+    def finish(self, **outputs: Value) -> Graph:
+        """Fetch `outputs` and return the verified graph."""
+        self.output(*outputs.values())
+        return self.build()
+
+    # -- weights ------------------------------------------------------------------------------------------------
+
+    def weight(self, name: str, shape: tuple[int, ...], fan_in: int, gain: float = 2.0) -> Value:
+        """A normal parameter of variance `gain / fan_in`."""
+        data = self._random.standard_normal(shape, np.float32)
+        data *= np.float32(math.sqrt(gain / fan_in))
+        return self.param(name, data)
+
+    def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> Value:
+        """A parameter drawn evenly from [low, high)."""
+        return self.param(name, self._uniform(shape, low, high))
+
+    def _uniform(self, shape: tuple[int, ...], low: float, high: float) -> NDArray[Any]:
+        data = self._random.random(shape, np.float32)
+        data *= np.float32(high - low)
+        data += np.float32(low)
+        return data
+
+    # -- layers -------------------------------------------------------------------------------------------------
+
+    def conv_layer(
+        self, x: Value, name: str, channels: int, kernel: int = 1, stride: int = 1, *, groups: int = 1, bias: bool = False
+    ) -> Value:
+        """A convolution that keeps the size (divided by `stride`), without bias unless asked for one."""
+        per_group = x.shape[1] // groups
+        inputs = [x, self.weight(f"{name}.weight", (channels, per_group, kernel, kernel), per_group * kernel * kernel)]
+        if bias:
+            inputs.append(self.uniform(f"{name}.bias", (channels,), -0.1, 0.1))
+        pad = kernel // 2
+        result: Value = self.op(
+            "Conv",
+            *inputs,
+            name=name,
+            kernel_shape=(kernel, kernel),
+            strides=(stride, stride),
+            pads=(pad, pad, pad, pad),
+            group=groups,
+        )
+        return result
+
+    def batch_norm(self, x: Value, name: str, gain: float = 1.0) -> Value:
+        """Inference batch normalization with learnt-looking statistics; the output's standard deviation is about `gain`."""
+        channels = (x.shape[1],)
+        result: Value = self.op(
+            "BatchNormalization",
+            x,
+            self.uniform(f"{name}.scale", channels, 0.7 * gain, 1.3 * gain),
+            self.uniform(f"{name}.bias", channels, -0.3, 0.3),
+            self.uniform(f"{name}.mean", channels, -0.5, 0.5),
+            self.uniform(f"{name}.var", channels, 0.6, 1.6),
+            name=name,
+        )
+        return result
+
+    def linear(self, x: Value, name: str, features: int, gain: float = 2.0) -> Value:
+        """`x @ weight + bias` over the last axis, for x of any rank (`Gemm` for matrices)."""
+        weight = self.weight(f"{name}.weight", (x.shape[-1], features), x.shape[-1], gain)
+        bias = self.uniform(f"{name}.bias", (features,), -0.1, 0.1)
+        if len(x.shape) == 2:
+            result: Value = self.op("Gemm", x, weight, bias, name=name)
+            return result
+        product = self.op("MatMul", x, weight, name=f"{name}.matmul")
+        result = self.op("Add", product, bias, name=name)
+        return result
+
+    def max_pool(self, x: Value, name: str, kernel: int, stride: int, pad: int = 0) -> Value:
+        """Max pooling with a square window."""
+        result: Value = self.op(
+            "MaxPool", x, name=name, kernel_shape=(kernel, kernel), strides=(stride, stride), pads=(pad, pad, pad, pad)
+        )
+        return result
+
+    def classifier(self, x: Value, classes: int) -> Value:
+        """Global average pooling and one linear layer: the logits."""
+        pooled = self.op("GlobalAveragePool", x, name="pool")
+        return self.linear(self.op("Flatten", pooled, name="flatten"), "logits", classes, 1.0)

@@ -1,0 +1,31 @@
+"""What people see of a plan: tables, timelines, pictures. rich and matplotlib are imported on use."""
+
+from __future__ import annotations
+
+from memopt.report.decisions import decision_dict, decisions_list, decisions_table, filter_decisions
+from memopt.report.plot import Curve, arena_figure, memory_figure, save_figure
+from memopt.report.table import WIDTH, Table
+from memopt.report.tables import DEVICE_FIELDS, describe_plan, device_dict, plan_table
+from memopt.report.timeline import LiveBuffer, at_peak, instruction_steps, live_bytes, step_bytes
+
+__all__ = [
+    "DEVICE_FIELDS",
+    "WIDTH",
+    "Curve",
+    "LiveBuffer",
+    "Table",
+    "arena_figure",
+    "at_peak",
+    "decision_dict",
+    "decisions_list",
+    "decisions_table",
+    "describe_plan",
+    "device_dict",
+    "filter_decisions",
+    "instruction_steps",
+    "live_bytes",
+    "memory_figure",
+    "plan_table",
+    "save_figure",
+    "step_bytes",
+]
