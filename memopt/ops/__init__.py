@@ -1,6 +1,6 @@
 """The ops: one file a family, one `OpSpec` an op. Importing this package registers them all."""
 
-from memopt.ops import blas, elementwise, movement, nn, reduction, update
+from memopt.ops import blas, conv, elementwise, movement, nn, pool, reduction, update
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
     ANY_LAYOUT,
@@ -44,4 +44,4 @@ __all__ = [
     "scratch_limit",
 ]
 
-register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *nn.OPS, *update.OPS)
+register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *conv.OPS, *pool.OPS, *nn.OPS, *update.OPS)

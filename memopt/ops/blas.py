@@ -1,9 +1,187 @@
-"""Ops: blas."""
+"""Ops: matrix products.
+
+Holds true: float32 and float64 run by the BLAS routine of their type, other types as host calls; batches broadcast as
+in NumPy, and what need not be told apart is folded, so that a product with shared weights is one routine call.
+"""
 
 from __future__ import annotations
 
-from memopt.ops.spec import OpSpec
+import math
+from typing import cast
+
+import numpy as np
+
+from memopt.errors import TypeInferenceError
+from memopt.ops.nn_common import Array, flat, gemm_routine, kernel_dtype, need_same_dtype, present, wide
+from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Sequence, Types
+from memopt.types import TensorType
 
 __all__ = ["OPS"]
 
-OPS: tuple[OpSpec, ...] = ()
+#: Batch axes that the kernel steps over, after folding.
+_BATCH_AXES = 3
+
+
+def _matrix_shapes(a: TensorType, b: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The operands' shapes with a vector as a row (left) or a column (right)."""
+    return (a.shape if a.rank > 1 else (1, *a.shape)), (b.shape if b.rank > 1 else (*b.shape, 1))
+
+
+def _infer_matmul(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
+    a, b = present(types, 0, "A"), present(types, 1, "B")
+    need_same_dtype(types, ("A", "B"))
+    if a.rank == 0 or b.rank == 0:
+        raise TypeInferenceError(f"A is {a} and B is {b}; want vectors, matrices or batches of them")
+    left, right = _matrix_shapes(a, b)
+    if left[-1] != right[-2]:
+        raise TypeInferenceError(f"A is {a} and B is {b}: {left[-1]} columns meet {right[-2]} rows")
+    try:
+        batch = np.broadcast_shapes(left[:-2], right[:-2])
+    except ValueError:
+        raise TypeInferenceError(f"A is {a} and B is {b}: their batches do not broadcast") from None
+    shape = (*batch, *((left[-2],) if a.rank > 1 else ()), *((right[-1],) if b.rank > 1 else ()))
+    return [a.with_shape(shape)]
+
+
+def _reference_matmul(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+    a, b = arrays[0], arrays[1]
+    assert a is not None and b is not None
+    product = np.matmul(wide(a), wide(b))
+    return [np.asarray(product, a.dtype).reshape(outputs[0].shape)]
+
+
+def _fold_batch(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
+    """The broadcast batch as few axes as possible: (size, step of the left operand, step of the right one), in matrices."""
+    rank = max(len(left), len(right))
+    left, right = (1,) * (rank - len(left)) + tuple(left), (1,) * (rank - len(right)) + tuple(right)
+    axes: list[tuple[int, int, int]] = []
+    step_left = step_right = 1
+    for size_left, size_right in zip(reversed(left), reversed(right), strict=True):
+        size = max(size_left, size_right)
+        step = (size, step_left if size_left > 1 else 0, step_right if size_right > 1 else 0)
+        step_left, step_right = step_left * size_left, step_right * size_right
+        if size == 1:
+            continue
+        if axes and step[1] == axes[0][0] * axes[0][1] and step[2] == axes[0][0] * axes[0][2]:
+            axes[0] = (axes[0][0] * size, *axes[0][1:])
+        else:
+            axes.insert(0, step)
+    return axes
+
+
+def _kernel_matmul(query: KernelQuery) -> KernelCall | None:
+    a, b = query.inputs[0], query.inputs[1]
+    dtype = kernel_dtype(query)
+    if dtype is None or a is None or b is None:
+        return None
+    left, right = _matrix_shapes(a, b)
+    rows, depth, columns = left[-2], left[-1], right[-1]
+    batch_left, batch_right = left[:-2], right[:-2]
+    if math.prod(batch_right) == 1:  # shared weights: the batch is more rows
+        rows, batch_left, batch_right = rows * math.prod(batch_left), (), ()
+    axes = _fold_batch(batch_left, batch_right)
+    if len(axes) > _BATCH_AXES:
+        return None
+    axes = [(1, 0, 0)] * (_BATCH_AXES - len(axes)) + axes
+    arrays = (flat("out", 0, query.outputs[0]), flat("in", 0, a), flat("in", 1, b))
+    steps = tuple(number for axis in axes for number in axis)
+    return KernelCall("blas.matmul", arrays, (*_routines(dtype), rows, columns, depth, *steps))
+
+
+def _routines(dtype: str) -> tuple[Routine, Routine]:
+    """The matrix-matrix and the matrix-vector routine."""
+    return Routine(gemm_routine(dtype)), Routine("sgemv" if dtype == "float32" else "dgemv")
+
+
+def _gemm_sizes(types: Types, attrs: Attrs) -> tuple[int, int, int]:
+    """Rows, columns and depth of the product."""
+    a, b = present(types, 0, "A"), present(types, 1, "B")
+    if a.rank != 2 or b.rank != 2:
+        raise TypeInferenceError(f"A is {a} and B is {b}; want two matrices")
+    rows, depth = reversed(a.shape) if attrs["transA"] else a.shape
+    deep, columns = reversed(b.shape) if attrs["transB"] else b.shape
+    if depth != deep:
+        trans = f"transA = {attrs['transA']} and transB = {attrs['transB']}"
+        raise TypeInferenceError(f"A is {a} and B is {b}, with {trans}: {depth} columns meet {deep} rows")
+    return rows, columns, depth
+
+
+def _infer_gemm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
+    need_same_dtype(types, ("A", "B", "C"))
+    rows, columns, _ = _gemm_sizes(types, attrs)
+    addend = types[2] if len(types) > 2 else None
+    if addend is not None:
+        shape = (1,) * (2 - addend.rank) + addend.shape
+        if len(shape) != 2 or shape[0] not in (1, rows) or shape[1] not in (1, columns):
+            raise TypeInferenceError(f"C is {addend}, which does not broadcast to [{rows},{columns}]")
+    return [present(types, 0, "A").with_shape((rows, columns))]
+
+
+def _reference_gemm(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+    a, b, c = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
+    assert a is not None and b is not None
+    dtype = a.dtype
+    product = np.matmul(wide(a.T if attrs["transA"] else a), wide(b.T if attrs["transB"] else b))
+    result = _scaled(product, cast(float, attrs["alpha"]))
+    if c is not None and attrs["beta"] != 0:
+        result = result + _scaled(wide(c), cast(float, attrs["beta"]))
+    return [np.array(result, dtype).reshape(outputs[0].shape)]
+
+
+def _scaled(array: Array, factor: float) -> Array:
+    """`factor * array` in the array's dtype (integers: exact for an integer factor, else rounded towards zero)."""
+    if factor == 1:
+        return array
+    scaled = array * (int(factor) if array.dtype.kind in "iu" and factor == int(factor) else factor)
+    return np.asarray(scaled).astype(array.dtype)
+
+
+def _kernel_gemm(query: KernelQuery) -> KernelCall | None:
+    a, b = query.inputs[0], query.inputs[1]
+    dtype = kernel_dtype(query)
+    if dtype is None or a is None or b is None:
+        return None
+    attrs = query.attrs
+    rows, columns, depth = _gemm_sizes(query.inputs, attrs)
+    addend = query.inputs[2] if len(query.inputs) > 2 else None
+    beta = float(cast(float, attrs["beta"])) if addend is not None else 0.0
+    step_row = step_column = 0
+    if addend is not None:
+        shape = (1,) * (2 - addend.rank) + addend.shape
+        step_row, step_column = (shape[1] if shape[0] > 1 else 0), (1 if shape[1] > 1 else 0)
+    source = flat("in", 2, addend) if addend is not None else flat("in", 0, a)
+    arrays = (flat("out", 0, query.outputs[0]), flat("in", 0, a), flat("in", 1, b), source)
+    trans = (int(bool(attrs["transA"])), int(bool(attrs["transB"])))
+    alpha = float(cast(float, attrs["alpha"]))
+    scalars = (*_routines(dtype), rows, columns, depth, *trans, alpha, beta, step_row, step_column)
+    return KernelCall("blas.gemm_add", arrays, scalars)
+
+
+def _not_full(inputs: Types, outputs: Types, attrs: Attrs) -> str | None:
+    """C may be accumulated into if it has the output's full shape."""
+    addend, out = inputs[2] if len(inputs) > 2 else None, outputs[0]
+    if addend is None or out is None or addend.num_elements != out.num_elements:
+        return f"C is {addend}, not the full {out}"
+    return None
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="MatMul",
+        inputs=(Input("A"), Input("B")),
+        outputs=(Output("Y"),),
+        infer=_infer_matmul,
+        reference=_reference_matmul,
+        kernel=_kernel_matmul,
+    ),
+    OpSpec(
+        name="Gemm",
+        inputs=(Input("A"), Input("B"), Input("C", optional=True)),
+        outputs=(Output("Y"),),
+        infer=_infer_gemm,
+        reference=_reference_gemm,
+        attrs={"alpha": Attr("float", 1.0), "beta": Attr("float", 1.0), "transA": Attr("int", 0), "transB": Attr("int", 0)},
+        inplace=(InplacePair(0, 2, _not_full),),
+        kernel=_kernel_gemm,
+    ),
+)

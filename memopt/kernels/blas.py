@@ -1,0 +1,130 @@
+"""Kernels: matrix products by BLAS, on flat arrays.
+
+Holds true: a product of one row or one column goes to the matrix-vector routine, which reads the matrix once, where it lies;
+`?gemm` would first copy it. beta = 0 never reads what the output held.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir as llvm
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from memopt.kernels.abi import STATUS_OK, gemm, register_jitable
+
+__all__ = ["gemm_add", "gemv", "matmul"]
+
+
+@intrinsic
+def _call_gemv(typingctx, address, trans, m, n, alpha, a, lda, x, beta, y):
+    """Call a Fortran `?gemv` at `address`, with vectors that are contiguous."""
+    signature = types.void(address, trans, m, n, alpha, a, lda, x, beta, y)
+
+    def codegen(context, builder, sig, args):
+        (addr, trans, m, n, alpha, a, lda, x, beta, y) = args
+        byte, word = llvm.IntType(8), llvm.IntType(32)
+
+        def slot(value, to):
+            if isinstance(to, llvm.IntType):
+                value = builder.trunc(value, to) if value.type.width > to.width else value
+            place = cgutils.alloca_once(builder, value.type)
+            builder.store(value, place)
+            return builder.bitcast(place, byte.as_pointer())
+
+        def pointer(value):
+            return builder.inttoptr(value, byte.as_pointer())
+
+        one = slot(llvm.Constant(word, 1), word)
+        operands = [
+            slot(trans, byte), slot(m, word), slot(n, word), slot(alpha, None), pointer(a), slot(lda, word),
+            pointer(x), one, slot(beta, None), pointer(y), one,
+        ]  # fmt: skip
+        kind = llvm.FunctionType(llvm.VoidType(), [byte.as_pointer()] * len(operands))
+        builder.call(builder.inttoptr(addr, kind.as_pointer()), operands)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+def gemv(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
+    """y = alpha * op(A) x + beta * y, row-major, on flat arrays: op(A) is m x n, contiguous (n x m if `trans`).
+
+    `address` is that of `sgemv` or `dgemv`, after the arrays' dtype.
+    """
+    matrix = a.reshape(-1)[a_at : a_at + m * n]
+    op = matrix.reshape(n, m).T if trans else matrix.reshape(m, n)
+    out = y.reshape(-1)[y_at : y_at + m]
+    out[...] = alpha * (op @ x.reshape(-1)[x_at : x_at + n]) + (beta * out if beta != 0 else 0)
+
+
+@overload(gemv, inline="never")
+def _gemv_jitted(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
+    size = a.dtype.bitwidth // 8
+    real = np.float32 if size == 4 else np.float64
+
+    def call(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
+        if m > 0 and n > 0:
+            _call_gemv(
+                address,
+                78 if trans else 84,  # Fortran reads the matrix as its transpose
+                m if trans else n, n if trans else m,
+                real(alpha),
+                a.ctypes.data + a_at * size, m if trans else n,
+                x.ctypes.data + x_at * size,
+                real(beta),
+                y.ctypes.data + y_at * size,
+            )  # fmt: skip
+
+    return call
+
+
+@register_jitable
+def _product(routine, vector_routine, m, n, k, alpha, a, a_at, trans_a, b, b_at, trans_b, beta, c, c_at):
+    """C = alpha op(A) op(B) + beta C, all contiguous, by the fitting routine."""
+    if m == 1:
+        gemv(vector_routine, n, k, alpha, b, b_at, not trans_b, a, a_at, beta, c, c_at)
+    elif n == 1:
+        gemv(vector_routine, m, k, alpha, a, a_at, trans_a, b, b_at, beta, c, c_at)
+    else:
+        lda = m if trans_a else k
+        ldb = k if trans_b else n
+        gemm(routine, m, n, k, alpha, a, a_at, lda, trans_a, b, b_at, ldb, trans_b, beta, c, c_at, n)
+
+
+@register_jitable
+def matmul(
+    out, a, b, routine, vector_routine, m, n, k,
+    size0, a_step0, b_step0, size1, a_step1, b_step1, size2, a_step2, b_step2,
+):  # fmt: skip
+    """A batch of products over three axes; steps are in matrices, 0 where that operand is the same."""
+    at = 0
+    for i in range(size0):
+        for j in range(size1):
+            for l in range(size2):
+                a_at = (i * a_step0 + j * a_step1 + l * a_step2) * m * k
+                b_at = (i * b_step0 + j * b_step1 + l * b_step2) * k * n
+                _product(routine, vector_routine, m, n, k, 1.0, a, a_at, False, b, b_at, False, 0.0, out, at)
+                at += m * n
+    return STATUS_OK
+
+
+@register_jitable
+def gemm_add(out, a, b, c, routine, vector_routine, m, n, k, trans_a, trans_b, alpha, beta, row_step, column_step):
+    """alpha op(A) op(B) + beta C; C is `c[row * row_step + column * column_step]`, and may be the output's own bytes."""
+    if beta != 0.0:
+        for i in range(m):
+            line = out[i * n : (i + 1) * n]
+            if column_step == 1:
+                source = c[i * row_step : i * row_step + n]
+                for j in range(n):
+                    line[j] = beta * source[j]
+            else:
+                value = beta * c[i * row_step]
+                for j in range(n):
+                    line[j] = value
+    _product(
+        routine, vector_routine, m, n, k, alpha, a, 0, trans_a != 0, b, 0, trans_b != 0, 1.0 if beta != 0.0 else 0.0, out, 0
+    )
+    return STATUS_OK

@@ -1,0 +1,157 @@
+"""Kernels: normalisation and dropout.
+
+Holds true: each is right when its output and its data are the same bytes. Statistics are sums in float64. A channel's
+parameters are read before any statistics of that channel are written, since they may be the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from memopt.kernels.abi import STATUS_OK, register_jitable
+from memopt.kernels.pool import sum_run
+
+__all__ = ["batch_norm", "batch_norm_train", "dropout", "dropout_mask", "instance_norm", "layer_norm", "lrn"]
+
+
+@register_jitable
+def sum_squares(values, mean):
+    """The sum of squared distances from `mean` of a flat array, in float64 and four lanes."""
+    lane0 = lane1 = lane2 = lane3 = 0.0
+    size = len(values)
+    for i in range(size // 4):
+        lane0 += (values[4 * i] - mean) ** 2
+        lane1 += (values[4 * i + 1] - mean) ** 2
+        lane2 += (values[4 * i + 2] - mean) ** 2
+        lane3 += (values[4 * i + 3] - mean) ** 2
+    for i in range(size // 4 * 4, size):
+        lane0 += (values[i] - mean) ** 2
+    return (lane0 + lane1) + (lane2 + lane3)
+
+
+@register_jitable
+def normalise_run(out, values, mean, factor, shift):
+    """out = (values - mean) * factor + shift, in the arrays' own dtype."""
+    mean, factor, shift = values.dtype.type(mean), values.dtype.type(factor), values.dtype.type(shift)
+    for i in range(len(values)):
+        out[i] = (values[i] - mean) * factor + shift
+
+
+@register_jitable
+def batch_norm(out, x, scale, bias, mean, var, epsilon):
+    """Normalise each channel of (outer, channels, inner) with the statistics given."""
+    outer, channels, inner = x.shape
+    for c in range(channels):
+        factor = scale[c] / math.sqrt(np.float64(var[c]) + epsilon)
+        if inner == 1:
+            for n in range(outer):
+                out[n, c, 0] = (x[n, c, 0] - mean[c]) * x.dtype.type(factor) + bias[c]
+        else:
+            for n in range(outer):
+                normalise_run(out[n, c], x[n, c], mean[c], factor, bias[c])
+    return STATUS_OK
+
+
+@register_jitable
+def batch_norm_train(out, new_mean, new_var, x, scale, bias, mean, var, epsilon, momentum):
+    """Normalise each channel with its own statistics, then move the running ones towards them (biased variance)."""
+    outer, channels, inner = x.shape
+    count = outer * inner
+    for c in range(channels):
+        total = 0.0
+        for n in range(outer):
+            total += sum_run(x[n, c])
+        batch_mean = total / count
+        total = 0.0
+        for n in range(outer):
+            total += sum_squares(x[n, c], batch_mean)
+        batch_var = total / count
+        factor, shift = scale[c] / math.sqrt(batch_var + epsilon), bias[c]
+        old_mean, old_var = mean[c], var[c]
+        for n in range(outer):
+            normalise_run(out[n, c], x[n, c], batch_mean, factor, shift)
+        new_mean[c] = old_mean * momentum + batch_mean * (1.0 - momentum)
+        new_var[c] = old_var * momentum + batch_var * (1.0 - momentum)
+    return STATUS_OK
+
+
+@register_jitable
+def layer_norm(out, x, scale, bias, epsilon, has_bias):
+    """Normalise each row of (rows, inner), then scale and shift each of its elements."""
+    rows, inner = x.shape
+    for r in range(rows):
+        row, to = x[r], out[r]
+        mean = sum_run(row) / inner
+        factor = 1.0 / math.sqrt(sum_squares(row, mean) / inner + epsilon)
+        if has_bias:
+            for i in range(inner):
+                to[i] = (row[i] - mean) * factor * scale[i] + bias[i]
+        else:
+            for i in range(inner):
+                to[i] = (row[i] - mean) * factor * scale[i]
+    return STATUS_OK
+
+
+@register_jitable
+def instance_norm(out, x, scale, bias, epsilon):
+    """Normalise each plane of (batch * channels, positions), then scale and shift by channel."""
+    planes, positions = x.shape
+    for plane in range(planes):
+        values, c = x[plane], plane % len(scale)
+        mean = sum_run(values) / positions
+        factor = scale[c] / math.sqrt(sum_squares(values, mean) / positions + epsilon)
+        normalise_run(out[plane], values, mean, factor, bias[c])
+    return STATUS_OK
+
+
+@register_jitable
+def lrn(out, x, size, alpha, beta, bias):
+    """x / (bias + alpha * sum of squares over `size` channels) ** beta, of (batch, channels, positions); not in place."""
+    batch, channels, positions = x.shape
+    for n in range(batch):
+        for c in range(channels):
+            to, values = out[n, c], x[n, c]
+            for i in range(positions):
+                to[i] = 0
+            for k in range(max(c - (size - 1) // 2, 0), min(c + size // 2 + 1, channels)):
+                other = x[n, k]
+                for i in range(positions):
+                    to[i] += other[i] * other[i]
+            if beta == 0.75:
+                for i in range(positions):
+                    root = math.sqrt(bias + alpha * to[i])
+                    to[i] = values[i] / (root * math.sqrt(root))
+            else:
+                for i in range(positions):
+                    to[i] = values[i] * (bias + alpha * to[i]) ** -beta
+    return STATUS_OK
+
+
+@register_jitable
+def draw(start, index):
+    """Draw number `index`, of 53 bits, from the state `start` (SplitMix64)."""
+    z = np.uint64(start) + (np.uint64(index) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> np.uint64(31))) >> np.uint64(11)
+
+
+@register_jitable
+def dropout(out, x, start, limit, factor):
+    """x * factor where the draw is at least `limit`, else 0."""
+    below = np.uint64(limit)
+    for i in range(len(x)):
+        out[i] = x[i] * np.float64(factor) if draw(start, i) >= below else 0.0
+    return STATUS_OK
+
+
+@register_jitable
+def dropout_mask(out, mask, x, start, limit, factor):
+    """As `dropout`, and which elements stayed."""
+    below = np.uint64(limit)
+    for i in range(len(x)):
+        mask[i] = draw(start, i) >= below
+        out[i] = x[i] * np.float64(factor) if mask[i] else 0.0
+    return STATUS_OK

@@ -1,0 +1,178 @@
+"""Ops: convolution.
+
+Holds true: `Conv` has one meaning for any number of spatial axes (`reference`); kernels exist for one and two of
+them in float32 and float64. `workspace` and `kernel` derive from one `_Blocks`, so the scratch that is planned is the
+scratch that is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+
+from memopt.errors import TypeInferenceError
+from memopt.ops.nn_common import (
+    WINDOW_ATTRS,
+    Array,
+    Window,
+    flat,
+    gemm_routine,
+    image_sizes,
+    kernel_dtype,
+    make_window,
+    need_channels,
+    need_float,
+    need_same_dtype,
+    present,
+    taps,
+    wide,
+)
+from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Sequence, Types
+from memopt.types import TensorType, itemsize
+
+__all__ = ["OPS"]
+
+#: Output channels in a group below which a matrix product has too few rows to pay for im2col.
+_FEW_CHANNELS = 4
+
+
+def _window(types: Types, attrs: Attrs) -> Window:
+    data, weights = present(types, 0, "X"), present(types, 1, "W")
+    return make_window(data.shape[2:], weights.shape[2:], attrs)
+
+
+def _infer_conv(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
+    data, weights = present(types, 0, "X"), present(types, 1, "W")
+    need_float("X", data)
+    need_same_dtype(types, ("X", "W", "B"))
+    if data.rank < 3 or weights.rank != data.rank:
+        raise TypeInferenceError(f"X is {data} and W is {weights}; want (N, C, spatial...) and (M, C/group, kernel...)")
+    group = cast(int, attrs["group"])
+    channels, maps = data.shape[1], weights.shape[0]
+    if group < 1 or maps % group or channels != weights.shape[1] * group:
+        raise TypeInferenceError(f"group = {group} does not fit {channels} channels of X and W {weights}")
+    if attrs.get("kernel_shape", weights.shape[2:]) != weights.shape[2:]:
+        raise TypeInferenceError(f"kernel_shape = {attrs['kernel_shape']} but W is {weights}")
+    need_channels("B", types[2] if len(types) > 2 else None, maps)
+    return [data.with_shape((data.shape[0], maps, *_window(types, attrs).out))]
+
+
+def _reference_conv(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+    """im2col and a matrix product; float16 is computed in float32."""
+    data, weights = arrays[0], arrays[1]
+    bias = arrays[2] if len(arrays) > 2 else None
+    assert data is not None and weights is not None
+    dtype, data, weights = data.dtype, wide(data), wide(weights)
+    group = cast(int, attrs["group"])
+    window = make_window(data.shape[2:], weights.shape[2:], attrs)
+    batch, channels, maps = data.shape[0], data.shape[1], weights.shape[0]
+    columns = np.empty((batch, channels, window.num_taps, *window.out), data.dtype)
+    for number, seen in taps(data, window, 0.0):
+        columns[:, :, number] = seen
+    rows = channels // group * window.num_taps
+    columns = columns.reshape(batch, group, rows, window.num_positions)
+    out = np.matmul(weights.reshape(group, maps // group, rows), columns).reshape(outputs[0].shape)
+    if bias is not None:
+        out += wide(bias).reshape(-1, *(1,) * len(window.out))
+    return [out.astype(dtype, copy=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """How im2col is cut: `channels` input channels and `columns` output positions at a time; `elements` of scratch."""
+
+    channels: int
+    columns: int
+    elements: int
+
+
+def _blocks(window: Window, channels: int, limit: int) -> _Blocks:
+    """The cut that moves the fewest elements in at most `limit` elements of scratch (at least one channel and position).
+
+    Each block of positions reads the weights (per map: `rows` elements) once more; each block of channels after the first reads and
+    writes the outputs (per map: `positions`) once more.
+    """
+    num_taps, positions = window.num_taps, window.num_positions
+    width = window.out[-1]
+    best, best_cost = _Blocks(1, 1, num_taps), None
+    for parts in range(1, min(channels, 64) + 1):
+        size = -(-channels // parts)
+        most = min(limit // (size * num_taps), positions)
+        if most < 1:
+            continue
+        columns = most if most == positions or most < width else most // width * width
+        cost = channels * num_taps * -(-positions // columns) + 2 * positions * (-(-channels // size))
+        if best_cost is None or cost < best_cost:
+            best, best_cost = _Blocks(size, columns, size * num_taps * columns), cost
+    if best_cost is None:
+        size = max(limit // num_taps, 1)
+        best = _Blocks(size, 1, size * num_taps)
+    return best
+
+
+def _is_direct(weights: TensorType, group: int) -> bool:
+    """Whether the groups are too small for matrix products: depthwise convolution and the like."""
+    return group > 1 and weights.shape[0] // group < _FEW_CHANNELS
+
+
+def _query_blocks(query: KernelQuery) -> _Blocks | None:
+    """The cut of im2col for this query, or None where the kernel needs no scratch or there is none."""
+    data, weights = query.inputs[0], query.inputs[1]
+    dtype = kernel_dtype(query)
+    if dtype is None or data is None or weights is None or data.rank > 4:
+        return None
+    window = _window(query.inputs, query.attrs)
+    if window.plain or _is_direct(weights, cast(int, query.attrs["group"])):
+        return None
+    return _blocks(window, weights.shape[1], query.scratch_bytes // itemsize(dtype))
+
+
+def _workspace_conv(query: KernelQuery) -> int:
+    blocks, data = _query_blocks(query), query.inputs[0]
+    return 0 if blocks is None or data is None else blocks.elements * itemsize(data.dtype)
+
+
+def _kernel_conv(query: KernelQuery) -> KernelCall | None:
+    data, weights = query.inputs[0], query.inputs[1]
+    dtype = kernel_dtype(query)
+    if dtype is None or data is None or weights is None or data.rank > 4:
+        return None
+    group = cast(int, query.attrs["group"])
+    window, blocks = _window(query.inputs, query.attrs), _query_blocks(query)
+    has_bias = len(query.inputs) > 2 and query.inputs[2] is not None
+    bias = 2 if has_bias else 1
+    arrays = [flat("out", 0, query.outputs[0]), flat("in", 0, data), flat("in", 1, weights)]
+    arrays.append(flat("in", bias, query.inputs[bias]))
+    sizes = (data.shape[0], data.shape[1], weights.shape[0], group, int(has_bias))
+    layout = "_nhwc" if query.layout == "NHWC" and data.rank == 4 else ""
+    routine = Routine(gemm_routine(dtype))
+    if _is_direct(weights, group):
+        return KernelCall(f"conv.conv_direct{layout}", tuple(arrays), (*sizes, *_geometry(window)))
+    if blocks is None:
+        scalars = (routine, *sizes, window.num_positions)
+        return KernelCall(f"conv.conv_pointwise{layout}", tuple(arrays), scalars)
+    arrays.append(ArrayArg("scratch", 0, (blocks.elements,), dtype))
+    scalars = (routine, *sizes, *_geometry(window), blocks.channels, blocks.columns)
+    return KernelCall(f"conv.conv_gemm{layout}", tuple(arrays), scalars)
+
+
+def _geometry(window: Window) -> tuple[int, ...]:
+    """h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow."""
+    return tuple(size for pair in image_sizes(window) for size in pair)
+
+
+OPS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="Conv",
+        inputs=(Input("X"), Input("W"), Input("B", optional=True)),
+        outputs=(Output("Y"),),
+        infer=_infer_conv,
+        reference=_reference_conv,
+        attrs={**WINDOW_ATTRS, "group": Attr("int", 1), "kernel_shape": Attr("ints")},
+        workspace=_workspace_conv,
+        kernel=_kernel_conv,
+        layouts=("NHWC",),
+    ),
+)
