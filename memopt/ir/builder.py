@@ -98,7 +98,7 @@ class GraphBuilder:
         return names
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = name if has_op(name) else next((spec.name for spec in all_ops() if _snake(spec.name) == name), None)
+        op = name if has_op(name) else next((s.name for s in all_ops() if name in (_snake(s.name), s.name.lower())), None)
         if op is None:
             raise AttributeError(f"GraphBuilder has no method and no op {name!r}")
 

@@ -1,0 +1,246 @@
+"""`compile`: passes, lowering, packing and validation in a row; and `Plan`, the plan that can run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from memopt.devices import Machine
+from memopt.errors import CapacityError, OptionError
+from memopt.export import load_json, save_json
+from memopt.ir import Graph, verify
+from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower
+from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
+from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
+from memopt.plan import DeviceUse, MemoryPlan, Slot
+from memopt.report import Table, plan_table
+from memopt.types import format_bytes
+from memopt.validate import validate as validate_plan
+
+if TYPE_CHECKING:
+    from memopt.runtime.executor import Executor, RunResult
+
+__all__ = ["Plan", "compile", "load_plan", "packing_problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(MemoryPlan):
+    """A memory plan that can run itself.
+
+    graph, program, slots, devices, decisions: see `MemoryPlan`. `str(plan.program)` is the program's text. The executor is made on the
+    first run, and kept.
+    """
+
+    def report(self) -> Table:
+        """What each device needs, byte by byte: a table to print (`str` of it is plain text of at most 80 columns)."""
+        return plan_table(self)
+
+    def executor(self) -> Executor:
+        """The plan's executor; compiles the kernels (or loads them from the cache) on first use."""
+        found: Executor | None = self.__dict__.get("_executor")
+        if found is None:
+            from memopt.runtime.executor import Executor  # numba is loaded here, not by `import memopt`
+
+            found = Executor(self)
+            self.__dict__["_executor"] = found
+        return found
+
+    def run(
+        self,
+        feeds: Mapping[str, Any] | None = None,
+        *,
+        out: Mapping[str, Any] | None = None,
+        measure: bool = False,
+        sanitize: bool = False,
+    ) -> RunResult:
+        """Run once: feed name -> array in, output name -> array out (see `Executor.run`)."""
+        return self.executor().run(feeds, out=out, measure=measure, sanitize=sanitize)
+
+    def run_many(self, feeds: Iterable[Mapping[str, Any]]) -> list[RunResult]:
+        """Run once for each of `feeds`; parameters that the graph updates carry over."""
+        executor = self.executor()
+        return [executor.run(one) for one in feeds]
+
+    def state(self) -> dict[str, Any]:
+        """parameter name -> its value now, after the runs so far."""
+        return dict(self.executor().state())
+
+    def reset(self) -> None:
+        """Give the parameters that the graph updates their first values again."""
+        self.executor().reset()
+
+    def save(self, path: str | Path) -> None:
+        """Write the plan as JSON (the graph's text included, large parameter data not); replaced whole or not at all."""
+        save_json(self, path)
+
+
+def compile(
+    graph: Graph,
+    passes: PassSelection = "share",
+    machine: Machine | None = None,
+    transfer: TransferPolicy = "publish",
+    *,
+    free: Literal["eager", "never"] = "eager",
+    transfer_lifetime: Literal["last-read", "step"] = "last-read",
+    share_transfers: bool = False,
+    donate: Sequence[str] = (),
+    validate: bool = True,
+    scratch_bytes: int = 1 << 20,
+    pack_seconds: float = 2.0,
+    observer: Observer | None = None,
+) -> Plan:
+    """A checked memory plan for `graph` (which is not changed).
+
+    passes     a strategy's or a pass's name, a pass, or a sequence of those; `()` for none
+    machine    default: the host alone                transfer   "publish", "outer", or "fluid-1.5" to see it lose results
+    free       "never" shows what eager freeing earns  transfer_lifetime, share_transfers   see `LoweringOptions`
+    donate     names of feeds whose bytes the plan may overwrite
+    validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all the same
+    scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the lower bound
+
+    Raises `PassError`, `PlanError`, `CapacityError`, `OptionError`.
+    """
+    options = LoweringOptions(transfer, free, transfer_lifetime, share_transfers, scratch_bytes)
+    machine = machine or Machine.host_only()
+    chosen = find_passes(passes)
+    verify(graph)
+    graph = graph.copy()
+    _donate(graph, donate)
+    decisions: list[Decision] = []
+    for result in run_pipeline(graph, chosen, observer):
+        decisions.extend(result.decisions)
+    program, lowered = lower(graph, machine, options)
+    packings = {d.name: _pack(program, d.name, d.alignment, pack_seconds) for d in machine.all_devices}
+    plan = Plan(
+        graph,
+        program,
+        _slots(program, packings),
+        {name: _use(program, name, packing) for name, packing in packings.items()},
+        (*decisions, *lowered),
+        passes if isinstance(passes, str) else "+".join(one.name for one in chosen) or "none",
+    )
+    _check_capacity(plan)
+    if validate:
+        validate_plan(plan)
+    return plan
+
+
+def load_plan(path: str | Path, graph: Graph | None = None) -> Plan:
+    """Read a plan that `Plan.save` wrote. `graph` stands for the saved one, if given: its parameters have data."""
+    data = load_json(path)
+    plan = Plan(**{name: getattr(data, name) for name in MemoryPlan.__dataclass_fields__})
+    if graph is None:
+        return plan
+    if [repr(v) for v in graph.values] != [repr(v) for v in plan.graph.values]:
+        raise OptionError(f"graph {graph.name!r} is not the one that plan {str(path)!r} was made for: their values differ")
+    for value in graph.params:
+        array = graph.param_data(value)
+        if array is not None:
+            plan.graph.set_param(value.name, array)
+    return replace(plan)
+
+
+def packing_problem(program: Program, device: str, alignment: int = 1) -> PackingProblem:
+    """The arena of `device` as a packing problem: one buffer for each of the program's; ids are buffer numbers."""
+    return PackingProblem(
+        tuple(
+            PackingBuffer(str(b.id), b.size_bytes, b.start, max(b.end, b.start + 1), alignment)
+            for b in program.buffers
+            if b.device == device and b.space == "arena"
+        )
+    )
+
+
+def _pack(program: Program, device: str, alignment: int, seconds: float) -> PackingPlan:
+    """`fast` first; `best` where that leaves a gap to the lower bound."""
+    problem = packing_problem(program, device, alignment)
+    plan = pack(problem, effort="fast")
+    if plan.height > plan.lower_bound and seconds > 0:
+        better = pack(problem, effort="best", time_limit=seconds)
+        plan = better if better.height < plan.height else plan
+    return plan
+
+
+def _slots(program: Program, packings: Mapping[str, PackingPlan]) -> tuple[Slot, ...]:
+    slots = []
+    for buffer in program.buffers:
+        if buffer.space == "arena":
+            slots.append(Slot(buffer.device, "arena", packings[buffer.device].offsets[str(buffer.id)], buffer.size_bytes))
+        else:
+            slots.append(Slot(buffer.device, f"{buffer.space}:{buffer.name}", 0, buffer.size_bytes))
+    return tuple(slots)
+
+
+def _use(program: Program, device: str, packing: PackingPlan) -> DeviceUse:
+    """What `device` needs: see `DeviceUse` for what each figure counts."""
+    mine = [b for b in program.buffers if b.device == device]
+    copies = [b for b in mine if b.transfer]
+    link = program.machine.device(device)
+    seconds = 0.0
+    for instruction in program.instructions:
+        if isinstance(instruction, Transfer) and instruction.target.placement.device != instruction.source.placement.device:
+            ends = {instruction.source.placement.device, instruction.target.placement.device}
+            if device in ends and device != program.machine.host.name:
+                size = program.buffers[instruction.target.buffer].size_bytes
+                seconds += link.latency + size / link.bandwidth
+    return DeviceUse(
+        height_bytes=packing.height,
+        peak_bytes=_peak(program, device),
+        lower_bound_bytes=packing.lower_bound,
+        scratch_bytes=max((i.scratch_bytes for i in program.instructions if isinstance(i, Call) and i.device == device), default=0),
+        feed_bytes=sum(b.size_bytes for b in mine if b.space == "feed"),
+        param_bytes=sum(b.size_bytes for b in mine if b.space == "param"),
+        transfer_bytes=sum(b.size_bytes for b in copies),
+        num_transfers=len(copies),
+        link_seconds=seconds,
+        status="optimal" if packing.height == packing.lower_bound else packing.status,
+    )
+
+
+def _peak(program: Program, device: str) -> int:
+    """The largest sum of sizes of the device's arena buffers that are live at one instruction."""
+    change: dict[int, int] = {}
+    for b in program.buffers:
+        if b.device == device and b.space == "arena":
+            change[b.start] = change.get(b.start, 0) + b.size_bytes
+            change[b.end] = change.get(b.end, 0) - b.size_bytes
+    live = peak = 0
+    for position in sorted(change):
+        live += change[position]
+        peak = max(peak, live)
+    return peak
+
+
+def _donate(graph: Graph, names: Sequence[str]) -> None:
+    known = {value.name for value in graph.inputs}
+    for name in names:
+        if name not in known:
+            raise OptionError(f"donate={name!r} is not a feed; the feeds are {', '.join(sorted(known)) or 'none'}")
+        graph.donated.add(name)
+
+
+def _check_capacity(plan: Plan) -> None:
+    """Raise `CapacityError` for the first device that the plan does not fit, naming what is live at its peak."""
+    for device in plan.machine.all_devices:
+        use = plan.devices[device.name]
+        if device.capacity_bytes is None or use.total_bytes <= device.capacity_bytes:
+            continue
+        over = use.total_bytes - device.capacity_bytes
+        error = CapacityError(
+            f"device {device.name!r} has {format_bytes(device.capacity_bytes)}, the plan needs {format_bytes(use.total_bytes)}: "
+            f"{over} bytes too many (arena {use.height_bytes}, scratch {use.scratch_bytes}, feeds {use.feed_bytes}, "
+            f"parameters {use.param_bytes})"
+        )
+        error.add_note("live at the peak: " + ", ".join(_live_at_peak(plan.program, device.name)))
+        raise error
+
+
+def _live_at_peak(program: Program, device: str) -> list[str]:
+    """Names and sizes of the buffers that are live where the device's arena is fullest, largest first (at most ten)."""
+    arena = [b for b in program.buffers if b.device == device and b.space == "arena"]
+    positions = {b.start for b in arena}
+    best = max(positions, key=lambda at: sum(b.size_bytes for b in arena if b.start <= at < b.end), default=0)
+    live = sorted((b for b in arena if b.start <= best < b.end), key=lambda b: -b.size_bytes)
+    return [f"{b.name} ({format_bytes(b.size_bytes)})" for b in live[:10]]

@@ -1,0 +1,128 @@
+"""The transfer policy and the sharing rules: where a node's outputs are written, and what their variables mean afterwards.
+
+An output whose variable is also a *transformed input* of the node is the case in which the policies differ:
+
+  publish     written into the transfer-scope variable; the outer variable is rebound to it (the 2018 and 2.0 semantics)
+  outer       written in the outer scope; nothing else happens
+  fluid-1.5   written in the outer scope; then the outer variable is rebound to the transformed *input*: the result is lost
+
+In the outer scope an output is written to its variable's bytes if they are on the kernel's device and large enough, else to a
+new buffer. A share whose lender's bytes are on another device, or of another size after a change of dtype, *dissolves*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from memopt.devices import Placement
+from memopt.ir import Node, Value, Variable
+from memopt.lowering.placement import Choice
+from memopt.lowering.program import Operand, Rebind, TransferPolicy
+from memopt.lowering.scope import Draft, Location, Scope, placed_bytes
+
+__all__ = ["Dissolved", "Outputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dissolved:
+    """A share that could not be kept: `value` got its own buffer, for this reason."""
+
+    node: Node
+    value: Value
+    reason: str
+    num_bytes: int
+
+
+class _Wanted(NamedTuple):
+    """An output to be placed: whose, what, how, and its bytes as placed."""
+
+    node: Node
+    value: Value
+    placement: Placement
+    size: int
+
+
+@dataclass(slots=True)
+class Outputs:
+    """Places outputs under one policy; `dissolved` collects the shares that were given up."""
+
+    scope: Scope
+    policy: TransferPolicy
+    dissolved: list[Dissolved] = field(default_factory=list)
+
+    def place(
+        self, node: Node, choice: Choice, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
+    ) -> tuple[tuple[Operand | None, ...], list[Rebind]]:
+        """The outputs' operands, and the rebinds that follow the call. `copies` holds the transformed inputs by variable."""
+        operands: list[Operand | None] = [None] * len(node.outputs)
+        rebinds: list[Rebind] = []
+        for index, value in node.real_outputs:
+            variable = self.scope.graph.storage.variable(value)
+            copy = copies.get(variable)
+            placement = choice.outputs[index]
+            assert placement is not None, "a present output has a placement"
+            want = _Wanted(node, value, placement, placed_bytes(value, placement))
+            if copy is not None and self.policy == "publish":
+                place = after = self._into_copy(want, copy, inputs)
+            else:
+                place = self._into_outer(want, inputs)
+                after = copy if copy is not None and self.policy == "fluid-1.5" else place
+            operands[index] = place.operand(variable.name, value.name)
+            self.scope.bind(variable, after)
+            if copy is not None and self.policy != "outer":
+                target = after.operand(variable.name, value.name)
+                rebinds.append(Rebind(node.name, variable.name, target, self.policy))
+        return tuple(operands), rebinds
+
+    def _into_copy(self, want: _Wanted, copy: Location, inputs: tuple[Operand | None, ...]) -> Location:
+        there = Location(copy.buffer, copy.offset, want.placement)
+        if self._why_not(want, there, inputs) is None:
+            return there
+        variable = self.scope.graph.storage.variable(want.value)
+        return self._fresh(f"{want.node.name}/{variable.name}", there, want.size, want.size)
+
+    def _into_outer(self, want: _Wanted, inputs: tuple[Operand | None, ...]) -> Location:
+        variable = self.scope.graph.storage.variable(want.value)
+        limit = self.scope.nominal_bytes(variable.buffer)
+        here = self.scope.locations.get(variable)
+        holder = self.scope.holders.get(variable.buffer) if here is None else here.buffer
+        offset = variable.offset if here is None else here.offset
+        if holder is None:
+            return self._fresh(variable.name, Location(-1, offset, want.placement), want.size, limit)
+        there = Location(holder, offset, want.placement)
+        reason = self._why_not(want, there, inputs)
+        if reason is None:
+            self.scope.grow(holder, offset + want.size)
+            return there
+        if here is None:
+            self.dissolved.append(Dissolved(want.node, want.value, reason, want.size))
+        return self._fresh(variable.name, there, want.size, limit)
+
+    def _why_not(self, want: _Wanted, there: Location, inputs: tuple[Operand | None, ...]) -> str | None:
+        """Why the output cannot have the bytes at `there`; None if it can."""
+        draft = self.scope.drafts[there.buffer]
+        device = want.placement.device
+        if draft.device != device:
+            return f"the lender's bytes are on {draft.device}, the kernel runs on {device}"
+        if not self.scope.fits(there.buffer, device, there.offset + want.size):
+            return f"the lender has {max(draft.size, draft.limit)} bytes, {there.offset + want.size} are needed"
+        for operand, value in zip(inputs, want.node.inputs, strict=True):
+            if operand is not None and value is not None and _unlike(want, there, operand, value):
+                return f"on {device} %{value.name} is {operand.placement}, the output {want.placement}: unlike bytes"
+        return None
+
+    def _fresh(self, name: str, there: Location, size: int, limit: int) -> Location:
+        draft = Draft(name, there.placement.device, "arena", there.offset + size, limit)
+        return Location(self.scope.new_buffer(draft), there.offset, there.placement)
+
+
+def _unlike(want: _Wanted, there: Location, operand: Operand, value: Value) -> bool:
+    """Whether input and output would overlap with unlike bytes *because of their placement*: the graph says they are alike."""
+    width = placed_bytes(value, operand.placement)
+    if operand.buffer != there.buffer or value.nbytes != want.value.nbytes:
+        return False
+    if operand.offset >= there.offset + want.size or there.offset >= operand.offset + width:
+        return False
+    return width != want.size or operand.placement.layout != want.placement.layout

@@ -1,0 +1,90 @@
+"""Kernel choice: on which device a node runs, and how its kernel wants each operand placed.
+
+Holds true: the choice looks at the node, the machine and where its inputs are now; never at who shares bytes with whom. Rank-4 operands
+of one call all have the call's layout where the op takes it; everything else lies in the default layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memopt.devices import Device, Machine, Placement
+from memopt.errors import PlanError
+from memopt.ir import Node, Value
+from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, KernelQuery
+from memopt.types import TensorType
+
+__all__ = ["Choice", "choose", "kernel_query"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Where a node runs and what its kernel takes and makes. `inputs[i]` is None for an input whose bytes nobody reads."""
+
+    device: str
+    fallback: bool
+    layout: str
+    inputs: tuple[Placement | None, ...]
+    outputs: tuple[Placement | None, ...]
+
+
+def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) -> Choice:
+    """The device, layout and placements for `node`; `current` says how a value lies now."""
+    wanted = node.device or machine.default
+    if all(wanted != device.name for device in machine.all_devices):
+        names = ", ".join(device.name for device in machine.all_devices)
+        raise PlanError(f"node {node.name} ({node.op}) is pinned to device {wanted!r}; the machine has {names}")
+    device = machine.device(wanted)
+    fallback = node.op in device.lacks
+    if fallback:
+        device = machine.host
+    layout = _layout(node, device, current)
+    inputs = tuple(
+        None if value is None or not node.spec.reads_data(i) else _place(device, value.type, _input_layout(node, i, layout))
+        for i, value in enumerate(node.inputs)
+    )
+    outputs = tuple(None if value is None else _place(device, value.type, layout) for value in node.outputs)
+    return Choice(device.name, fallback, layout, inputs, outputs)
+
+
+def kernel_query(node: Node, device: Device, layout: str, scratch_limit: int) -> KernelQuery:
+    """What `node`'s op is asked for on `device`: types as placed there, shapes logical."""
+
+    def placed(type: TensorType | None) -> TensorType | None:
+        return None if type is None else type.with_dtype(device.kernel_dtype(type.dtype))
+
+    return KernelQuery(
+        tuple(placed(type) for type in node.input_types),
+        tuple(placed(type) for type in node.output_types),
+        node.attrs,
+        layout,
+        scratch_limit,
+    )
+
+
+def _place(device: Device, type: TensorType, layout: str) -> Placement:
+    return Placement(device.name, device.kernel_dtype(type.dtype), layout if type.rank == 4 else DEFAULT_LAYOUT)
+
+
+def _input_layout(node: Node, index: int, layout: str) -> str:
+    if layout == DEFAULT_LAYOUT or ANY_LAYOUT in node.spec.layouts or index in node.spec.layout_inputs:
+        return layout
+    return DEFAULT_LAYOUT
+
+
+def _layout(node: Node, device: Device, current: Callable[[Value], Placement]) -> str:
+    """The layout of the node's rank-4 data: the device's wish, or for a kernel that takes any, the one they all have."""
+    wish = device.layouts.get(node.op, DEFAULT_LAYOUT)
+    if wish != DEFAULT_LAYOUT and any(type is not None and type.rank == 4 for type in node.output_types):
+        if wish not in node.spec.layouts:
+            raise PlanError(f"device {device.name} wants {wish} for {node.op}, which has no {wish} kernel")
+        return wish
+    if ANY_LAYOUT not in node.spec.layouts:
+        return DEFAULT_LAYOUT
+    data = [value for _, value in node.data_inputs]
+    shapes = {value.shape for value in data} | {value.shape for _, value in node.real_outputs}
+    layouts = {current(value).layout for value in data}
+    if len(shapes) == 1 and len(layouts) == 1 and len(next(iter(shapes))) == 4:
+        return layouts.pop()
+    return DEFAULT_LAYOUT

@@ -1,0 +1,89 @@
+"""What names mean while a program is lowered: variable -> location, graph buffer -> program buffer.
+
+Holds true: a location is a byte range of one program buffer and how it is stored. The scope knows no values: like the frameworks whose
+semantics it follows, it finds a value's bytes through its variable's name, whatever they hold by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memopt.devices import Placement
+from memopt.ir import Buffer, Graph, Value, Variable
+from memopt.lowering.program import Operand, Space
+from memopt.types import itemsize
+
+__all__ = ["Draft", "Location", "Scope"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """`buffer` (a program buffer's id) from byte `offset` on, stored as `placement`."""
+
+    buffer: int
+    offset: int
+    placement: Placement
+
+    def operand(self, variable: str, value: str) -> Operand:
+        return Operand(self.buffer, self.offset, self.placement, variable, value)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A program buffer in the making; `limit` is the size to which later tenants may grow it."""
+
+    name: str
+    device: str
+    space: Space
+    size: int
+    limit: int
+    transfer: bool = False
+    pinned: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """The outer scope, and the buffers made so far."""
+
+    graph: Graph
+    drafts: list[Draft] = field(default_factory=list)
+    locations: dict[Variable, Location] = field(default_factory=dict)
+    holders: dict[Buffer, int] = field(default_factory=dict)
+    versions: dict[Variable, int] = field(default_factory=dict)
+    _nominal: dict[Buffer, int] = field(default_factory=dict)
+
+    def locate(self, value: Value) -> Location:
+        """Where the variable of `value` is now."""
+        return self.locations[self.graph.storage.variable(value)]
+
+    def new_buffer(self, draft: Draft) -> int:
+        self.drafts.append(draft)
+        return len(self.drafts) - 1
+
+    def bind(self, variable: Variable, location: Location) -> None:
+        """From here on `variable` means `location`, and so does its graph buffer."""
+        self.locations[variable] = location
+        self.holders[variable.buffer] = location.buffer
+        self.versions[variable] = self.versions.get(variable, 0) + 1
+
+    def nominal_bytes(self, buffer: Buffer) -> int:
+        """The size of a graph buffer: where its furthest tenant ends."""
+        size = self._nominal.get(buffer)
+        if size is None:
+            storage = self.graph.storage
+            size = max(v.offset + value.nbytes for v in storage.variables_of(buffer) for value in storage.values_of(v))
+            self._nominal[buffer] = size
+        return size
+
+    def fits(self, buffer: int, device: str, end: int) -> bool:
+        """Whether bytes up to `end` on `device` can be had in program buffer `buffer`, growing it if need be."""
+        draft = self.drafts[buffer]
+        return draft.device == device and end <= max(draft.size, draft.limit)
+
+    def grow(self, buffer: int, end: int) -> None:
+        self.drafts[buffer].size = max(self.drafts[buffer].size, end)
+
+
+def placed_bytes(value: Value, placement: Placement) -> int:
+    """Bytes of `value` as stored under `placement`."""
+    return value.type.num_elements * itemsize(placement.dtype)

@@ -1,0 +1,71 @@
+"""Regions: the allocations in which a plan's slots lie, one for each (device, space).
+
+Holds true: a region's base is aligned to a page for arenas, to 64 bytes otherwise; regions never overlap, and only the executor that
+made them writes to them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Region", "allocate", "borrow", "touched_bytes"]
+
+_ALIGNMENT = 64
+
+
+@dataclass(slots=True)
+class Region:
+    """`data` is its bytes (uint8), `address` that of the first; `owner` keeps what lies under them alive."""
+
+    data: NDArray[np.uint8]
+    address: int
+    owner: Any = field(repr=False, default=None)
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+        """The bytes from `offset` on as an array that shares them."""
+        kind = np.dtype(dtype)
+        size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        return self.data[offset : offset + size].view(kind).reshape(shape)
+
+
+def allocate(size: int, *, pages: bool = False) -> Region:
+    """A region of `size` zeroed bytes; with `pages`, an anonymous mapping whose untouched pages cost nothing."""
+    if pages and size:
+        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        data = np.frombuffer(mapping, np.uint8, size)
+        return Region(data, data.ctypes.data, mapping)
+    raw = np.zeros(size + _ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % _ALIGNMENT
+    data = raw[skip : skip + size]
+    return Region(data, raw.ctypes.data + skip, raw)
+
+
+def borrow(array: NDArray[Any]) -> Region:
+    """The bytes of a contiguous array that nobody writes, without a copy."""
+    data = np.frombuffer(array.reshape(-1), np.uint8) if array.size else np.zeros(0, np.uint8)
+    return Region(data, array.ctypes.data, array)
+
+
+def touched_bytes(region: Region) -> int | None:
+    """Bytes of the region's pages that were really used since it was mapped; None where the system does not tell."""
+    if not isinstance(region.owner, mmap.mmap):
+        return None
+    try:
+        with open("/proc/self/smaps", encoding="ascii", errors="replace") as lines:
+            inside = False
+            for line in lines:
+                head = line.split(None, 1)[0]
+                if "-" in head and not head.endswith(":"):
+                    low, high = (int(part, 16) for part in head.split("-"))
+                    inside = low <= region.address < high
+                    exact = low == region.address
+                elif inside and head == "Rss:":
+                    return int(line.split()[1]) * 1024 if exact else None
+    except (OSError, ValueError):
+        return None
+    return None

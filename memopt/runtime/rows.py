@@ -1,0 +1,161 @@
+"""From a plan's instructions to the machine's rows: which kernel, on which addresses.
+
+Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none. A transfer is the op that does the same
+(`Identity`, `Cast`, `Transpose`), so that there is one implementation of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.errors import ExecutionError
+from memopt.lowering import Call, Operand, Transfer, kernel_query
+from memopt.ops import DEFAULT_LAYOUT, KernelCall, KernelQuery, OpSpec, get_op
+from memopt.plan import MemoryPlan
+from memopt.runtime.memory import Region
+from memopt.types import TensorType
+
+__all__ = ["Row", "make_rows", "operand_view", "stored_shape"]
+
+_TO_NHWC, _TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
+Regions = Mapping[tuple[str, str], Region]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row: either a kernel call with its operands' addresses, or a host call. `label` is for messages."""
+
+    instruction: int
+    label: str
+    call: KernelCall | None
+    addresses: tuple[int, ...]
+    host: Callable[[], None] | None = None
+
+
+def stored_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    """The shape of the bytes: a rank-4 tensor in NHWC lies as (n, h, w, c)."""
+    return tuple(shape[axis] for axis in _TO_NHWC) if layout == "NHWC" and len(shape) == 4 else shape
+
+
+def operand_view(plan: MemoryPlan, regions: Regions, operand: Operand, shape: tuple[int, ...]) -> NDArray[Any]:
+    """The operand's bytes as an array of the logical `shape` (a transposed view, if they lie in NHWC)."""
+    slot = plan.slots[operand.buffer]
+    placement = operand.placement
+    region = regions[slot.device, slot.space]
+    array = region.view(slot.offset + operand.offset, stored_shape(shape, placement.layout), placement.dtype)
+    return array.transpose(_TO_NCHW) if array.ndim == 4 and placement.layout == "NHWC" else array
+
+
+def make_rows(plan: MemoryPlan, regions: Regions) -> list[Row]:
+    """The rows of a plan over the given regions."""
+    maker = _RowMaker(plan, regions)
+    rows = []
+    for position, instruction in enumerate(plan.program.instructions):
+        if isinstance(instruction, Call):
+            rows.append(maker.call(position, instruction))
+        elif isinstance(instruction, Transfer):
+            rows.append(maker.transfer(position, instruction))
+    return rows
+
+
+class _RowMaker:
+    def __init__(self, plan: MemoryPlan, regions: Regions) -> None:
+        self.plan, self.regions = plan, regions
+
+    def call(self, position: int, call: Call) -> Row:
+        node = self.plan.graph.node(call.node)
+        device = self.plan.machine.device(call.device)
+        query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit)
+        label = f"instruction {position} (call {call.node} ({call.op}) on {call.device})"
+        shapes = tuple(None if v is None else v.shape for v in node.inputs), tuple(
+            None if v is None else v.shape for v in node.outputs
+        )
+        return self._row(position, label, node.spec, query, (call.inputs, call.outputs), shapes)
+
+    def transfer(self, position: int, move: Transfer) -> Row:
+        value = self.plan.graph.value(move.source.value)
+        have, want = move.source.placement, move.target.placement
+        label = f"instruction {position} (transfer {move.kind} of %{value.name})"
+        source = TensorType(stored_shape(value.shape, have.layout), have.dtype)
+        target = TensorType(stored_shape(value.shape, want.layout), want.dtype)
+        if have.layout != want.layout:
+            perm = _TO_NHWC if have.layout == DEFAULT_LAYOUT else _TO_NCHW
+            spec, attrs = get_op("Transpose"), {"perm": perm}
+        elif have.dtype != want.dtype:
+            spec, attrs = get_op("Cast"), {"to": want.dtype}  # type: ignore[dict-item]
+        else:
+            spec, attrs = get_op("Identity"), {}
+        query = KernelQuery((source,), (target,), spec.complete_attrs(attrs))
+        operands = (self._plain(move.source),), (self._plain(move.target),)
+        return self._row(position, label, spec, query, operands, ((source.shape,), (target.shape,)))
+
+    @staticmethod
+    def _plain(operand: Operand) -> Operand:
+        """The operand's bytes in the order in which they lie."""
+        placement = operand.placement
+        plain = type(placement)(placement.device, placement.dtype, DEFAULT_LAYOUT)
+        return Operand(operand.buffer, operand.offset, plain, operand.variable, operand.value)
+
+    def _row(
+        self,
+        position: int,
+        label: str,
+        spec: OpSpec,
+        query: KernelQuery,
+        operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
+        shapes: tuple[Sequence[tuple[int, ...] | None], Sequence[tuple[int, ...] | None]],
+    ) -> Row:
+        kernel = spec.kernel(query)
+        if kernel is None:
+            return Row(position, label, None, (), self._host_call(label, spec, query, operands, shapes))
+        addresses = []
+        for arg in kernel.arrays:
+            if arg.role == "scratch":
+                device = next(o.placement.device for o in (*operands[1], *operands[0]) if o is not None)
+                addresses.append(self.regions[device, "scratch"].address)
+                continue
+            operand = operands[0 if arg.role == "in" else 1][arg.index]
+            if operand is None:
+                raise ExecutionError(f"{label}: the kernel {kernel.kernel} asks for {arg.role} {arg.index}, which is absent")
+            slot = self.plan.slots[operand.buffer]
+            addresses.append(self.regions[slot.device, slot.space].address + slot.offset + operand.offset)
+        return Row(position, label, kernel, tuple(addresses))
+
+    def _host_call(
+        self,
+        label: str,
+        spec: OpSpec,
+        query: KernelQuery,
+        operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
+        shapes: tuple[Sequence[tuple[int, ...] | None], Sequence[tuple[int, ...] | None]],
+    ) -> Callable[[], None]:
+        """The op's NumPy reference on the arena's own bytes."""
+
+        def views(side: int, types: Sequence[TensorType | None]) -> list[NDArray[Any] | None]:
+            found: list[NDArray[Any] | None] = []
+            for operand, shape, type in zip(operands[side], shapes[side], types, strict=True):
+                if operand is not None and shape is not None:
+                    found.append(operand_view(self.plan, self.regions, operand, shape))
+                else:  # absent, or read for its shape only
+                    found.append(None if type is None else np.broadcast_to(np.zeros((), type.dtype), type.shape))
+            return found
+
+        inputs, outputs = views(0, query.inputs), views(1, query.outputs)
+        attrs = query.attrs
+
+        def run() -> None:
+            types = list(spec.infer(query.inputs, attrs, len(outputs)))
+            types = [want if want is not None else type for want, type in zip(query.outputs, types, strict=False)]
+            results = spec.reference(inputs, attrs, types)
+            for out, operand, result in zip(outputs, operands[1], results, strict=False):
+                if out is not None and operand is not None:
+                    if result.shape != out.shape:
+                        raise ExecutionError(f"{label}: made {list(result.shape)}, planned was {list(out.shape)}")
+                    out[...] = result
+
+        return run

@@ -1,0 +1,113 @@
+"""The run-time sanitizer: who owns which bytes, checked at each step on the real arena.
+
+It trusts neither the plan nor the validator. A *shadow* of each arena holds, for every byte, the buffer that was written there last (or none):
+reading bytes that another buffer owns, or that nobody has written, is an error. Freed bytes are poisoned. Bytes that an instruction is not
+supposed to write are compared before and after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.errors import ExecutionError
+from memopt.lowering import Call, Free, Operand, Transfer
+from memopt.plan import MemoryPlan
+from memopt.runtime.memory import Region
+from memopt.runtime.rows import Row
+from memopt.types import itemsize
+
+__all__ = ["POISON", "Sanitizer"]
+
+#: A byte that makes floats NaN and integers absurd.
+POISON = 0xFF
+_NOBODY = -1
+
+
+class Sanitizer:
+    """Steps through a plan's rows. `run` raises `ExecutionError` at the first wrong access."""
+
+    def __init__(self, plan: MemoryPlan, regions: Mapping[tuple[str, str], Region]) -> None:
+        self.plan, self.regions = plan, regions
+        self.shadow: dict[str, NDArray[np.int32]] = {}
+        for device in plan.devices:
+            region = regions[device, "arena"]
+            region.data[...] = POISON
+            self.shadow[device] = np.full(region.data.size, _NOBODY, np.int32)
+
+    def run(self, rows: Sequence[Row], step: Callable[[int], None]) -> None:
+        """Run every row through `step(index)`, checking before and after."""
+        by_instruction = {row.instruction: index for index, row in enumerate(rows)}
+        for position, instruction in enumerate(self.plan.program.instructions):
+            if isinstance(instruction, Free):
+                self._free(position, instruction.buffer)
+            if position not in by_instruction:
+                continue
+            index = by_instruction[position]
+            reads, writes = _accesses(instruction)
+            for operand, value in reads:
+                self._check_read(rows[index].label, operand, value)
+            before = self._pinned_bytes(writes)
+            step(index)
+            self._check_pinned(rows[index].label, before)
+            for operand, value in writes:
+                self._own(operand, value)
+
+    def _range(self, operand: Operand, value: str) -> tuple[str, str, int, int]:
+        slot = self.plan.slots[operand.buffer]
+        start = slot.offset + operand.offset
+        size = self.plan.graph.value(value).type.num_elements * itemsize(operand.placement.dtype)
+        return slot.device, slot.space, start, start + size
+
+    def _check_read(self, label: str, operand: Operand, value: str) -> None:
+        device, space, start, end = self._range(operand, value)
+        if space != "arena" or start == end:
+            return
+        owners = self.shadow[device][start:end]
+        wrong = np.flatnonzero(owners != operand.buffer)
+        if wrong.size:
+            owner = int(owners[wrong[0]])
+            whose = "nobody has written" if owner == _NOBODY else f"buffer {self.plan.program.buffers[owner].name} owns"
+            raise ExecutionError(
+                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s arena, but {whose} byte {start + int(wrong[0])}"
+            )
+
+    def _own(self, operand: Operand, value: str) -> None:
+        device, space, start, end = self._range(operand, value)
+        if space == "arena":
+            self.shadow[device][start:end] = operand.buffer
+
+    def _free(self, position: int, buffer: int) -> None:
+        slot = self.plan.slots[buffer]
+        if slot.space != "arena":
+            raise ExecutionError(f"instruction {position} frees {self.plan.program.buffers[buffer].name}, which is not in an arena")
+        span = slice(slot.offset, slot.offset + slot.size)
+        mine = self.shadow[slot.device][span] == buffer
+        self.regions[slot.device, "arena"].data[span][mine] = POISON
+        self.shadow[slot.device][span][mine] = _NOBODY
+
+    def _pinned_bytes(self, writes: Sequence[tuple[Operand, str]]) -> dict[tuple[str, str], bytes]:
+        """The bytes of small feeds and parameters that this instruction is not supposed to write."""
+        written = {(self.plan.slots[o.buffer].device, self.plan.slots[o.buffer].space) for o, _ in writes}
+        return {
+            key: region.data.tobytes()
+            for key, region in self.regions.items()
+            if key[1] not in ("arena", "scratch") and key not in written and region.data.size <= 1 << 12
+        }
+
+    def _check_pinned(self, label: str, before: Mapping[tuple[str, str], bytes]) -> None:
+        for key, data in before.items():
+            if self.regions[key].data.tobytes() != data:
+                raise ExecutionError(f"{label} changed {key[1]} on {key[0]}, which it does not write")
+
+
+def _accesses(instruction: object) -> tuple[list[tuple[Operand, str]], list[tuple[Operand, str]]]:
+    """(operand, value) pairs that an instruction reads and writes."""
+    if isinstance(instruction, Call):
+        reads = [(o, o.value) for o in instruction.inputs if o is not None]
+        return reads, [(o, o.value) for o in instruction.outputs if o is not None]
+    if isinstance(instruction, Transfer):
+        return [(instruction.source, instruction.source.value)], [(instruction.target, instruction.target.value)]
+    return [], []
