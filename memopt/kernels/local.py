@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import lower_builtin, type_callable
 from numba.np.arrayobj import make_array, populate_array
 
-__all__ = ["BLOCK", "block_like", "block_of_reals", "fdiv", "idiv", "like"]
+__all__ = ["BLOCK", "block_like", "block_wide", "fdiv", "idiv", "like"]
 
 #: Elements of a block. A loop computes a block on the stack and then stores it: the block aliases nothing, so LLVM
 #: vectorises the loop whether or not the output is one of the inputs, and both ways give the same bits.
@@ -26,9 +26,9 @@ def block_like(array: Any) -> Any:
     return np.empty(BLOCK, array.dtype)
 
 
-def block_of_reals() -> Any:
-    """`BLOCK` uninitialised float64 on the stack: accumulators."""
-    return np.empty(BLOCK, np.float64)
+def block_wide(array: Any) -> Any:
+    """`BLOCK` uninitialised accumulators on the stack for sums of `array`'s elements: float64, int64 or uint64."""
+    return np.empty(BLOCK, {"f": np.float64, "u": np.uint64}.get(array.dtype.kind, np.int64))
 
 
 def like(value: Any, example: Any) -> Any:
@@ -75,13 +75,19 @@ def _lower_block_like(context: Any, builder: Any, signature: Any, args: Any) -> 
     return _stack_array(context, builder, signature.return_type)
 
 
-@type_callable(block_of_reals)
-def _type_block_of_reals(context: Any) -> Any:
-    return lambda: types.Array(types.float64, 1, "C")
+def _wide(dtype: Any) -> Any:
+    if isinstance(dtype, types.Float):
+        return types.float64
+    return types.int64 if isinstance(dtype, types.Boolean) or dtype.signed else types.uint64
 
 
-@lower_builtin(block_of_reals)
-def _lower_block_of_reals(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+@type_callable(block_wide)
+def _type_block_wide(context: Any) -> Any:
+    return lambda array: types.Array(_wide(array.dtype), 1, "C")
+
+
+@lower_builtin(block_wide, types.Array)
+def _lower_block_wide(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return _stack_array(context, builder, signature.return_type)
 
 
