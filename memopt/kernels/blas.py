@@ -1,7 +1,7 @@
 """Kernels: matrix products by BLAS, on flat arrays.
 
-Holds true: a product of one row or one column goes to the matrix-vector routine, which reads the matrix once, where it lies;
-`?gemm` would first copy it. beta = 0 never reads what the output held.
+Holds true: a product of one row or one column goes to the matrix-vector routine, which reads the matrix once, where it
+lies; `?gemm` would first copy it. beta = 0 never reads what the output held.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ def matmul(
     at = 0
     for i in range(size0):
         for j in range(size1):
-            for l in range(size2):
-                a_at = (i * a_step0 + j * a_step1 + l * a_step2) * m * k
-                b_at = (i * b_step0 + j * b_step1 + l * b_step2) * k * n
+            for e in range(size2):
+                a_at = (i * a_step0 + j * a_step1 + e * a_step2) * m * k
+                b_at = (i * b_step0 + j * b_step1 + e * b_step2) * k * n
                 _product(routine, vector_routine, m, n, k, 1.0, a, a_at, False, b, b_at, False, 0.0, out, at)
                 at += m * n
     return STATUS_OK
@@ -112,7 +112,7 @@ def matmul(
 
 @register_jitable
 def gemm_add(out, a, b, c, routine, vector_routine, m, n, k, trans_a, trans_b, alpha, beta, row_step, column_step):
-    """alpha op(A) op(B) + beta C; C is `c[row * row_step + column * column_step]`, and may be the output's own bytes."""
+    """alpha op(A) op(B) + beta C; C is `c[row * row_step + column * column_step]`, or the output's own bytes."""
     if beta != 0.0:
         for i in range(m):
             line = out[i * n : (i + 1) * n]
@@ -124,7 +124,6 @@ def gemm_add(out, a, b, c, routine, vector_routine, m, n, k, trans_a, trans_b, a
                 value = beta * c[i * row_step]
                 for j in range(n):
                     line[j] = value
-    _product(
-        routine, vector_routine, m, n, k, alpha, a, 0, trans_a != 0, b, 0, trans_b != 0, 1.0 if beta != 0.0 else 0.0, out, 0
-    )
+    keep = 1.0 if beta != 0.0 else 0.0
+    _product(routine, vector_routine, m, n, k, alpha, a, 0, trans_a != 0, b, 0, trans_b != 0, keep, out, 0)
     return STATUS_OK

@@ -1,9 +1,9 @@
 """Kernels: convolution, on flat arrays.
 
-Holds true: data and outputs are (batch, channels, height, width), or (batch, height, width, channels) in the kernels that end in
-`_nhwc`; weights are (maps, channels of a group, height, width) in both. `geometry` is, in every signature: the image's
-height `h` and width `w`, the kernel's `kh`, `kw`, strides `sh`, `sw`, dilations `dh`, `dw`, pads before `top`, `left`, and the output's
-height `oh` and width `ow`. Pads after the data follow from these. `bias` is read only if `has_bias`.
+Holds true: data and outputs are (batch, channels, height, width), or (batch, height, width, channels) in the kernels
+that end in `_nhwc`; weights are (maps, channels of a group, height, width) in both. The image has height `h` and width
+`w`, the kernel `kh` and `kw`, strides are `sh` and `sw`, dilations `dh` and `dw`, pads before `top` and `left`, and
+the output has `oh` and `ow`; the pads after the data follow. `bias` is read only if `has_bias`.
 """
 
 from __future__ import annotations

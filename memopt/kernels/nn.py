@@ -1,7 +1,7 @@
 """Kernels: normalisation and dropout.
 
-Holds true: each is right when its output and its data are the same bytes. Statistics are sums in float64. A channel's
-parameters are read before any statistics of that channel are written, since they may be the same bytes.
+Holds true: each but `lrn` is right when its output and its data are the same bytes. Statistics are sums in
+float64. A channel's parameters are read before any statistics of that channel are written: they may be the same bytes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def instance_norm(out, x, scale, bias, epsilon):
 
 @register_jitable
 def lrn(out, x, size, alpha, beta, bias):
-    """x / (bias + alpha * sum of squares over `size` channels) ** beta, of (batch, channels, positions); not in place."""
+    """x / (bias + alpha * sum of squares over `size` channels) ** beta, of (batch, channels, positions)."""
     batch, channels, positions = x.shape
     for n in range(batch):
         for c in range(channels):

@@ -1,8 +1,8 @@
 """Kernels: pooling.
 
-Holds true: data and outputs are flat, (planes, height, width), or (batch, height, width, channels) in the kernels that end in
-`_nhwc`; the geometry is named as in `memopt.kernels.conv`. A row (or a pixel's channels) of the output collects its taps one by one,
-so the inner loops are over contiguous outputs. Sums of long runs are of float64, in four lanes.
+Holds true: data and outputs are flat, (planes, height, width), or (batch, height, width, channels) in the kernels that
+end in `_nhwc`; the geometry is named as in `memopt.kernels.conv`. A row (or a pixel's channels) of the output collects
+its taps one by one, so the inner loops are over contiguous outputs. Sums of long runs are of float64, in four lanes.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ in NumPy, and what need not be told apart is folded, so that a product with shar
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 
 from memopt.errors import TypeInferenceError
-from memopt.ops.nn_common import Array, flat, gemm_routine, kernel_dtype, need_same_dtype, present, wide
-from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Sequence, Types
+from memopt.ops.nn_common import Array, Arrays, flat, gemm_routine, kernel_dtype, need_same_dtype, present, wide
+from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Types
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -43,15 +44,16 @@ def _infer_matmul(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tens
     return [a.with_shape(shape)]
 
 
-def _reference_matmul(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_matmul(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     a, b = arrays[0], arrays[1]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     product = np.matmul(wide(a), wide(b))
     return [np.asarray(product, a.dtype).reshape(outputs[0].shape)]
 
 
 def _fold_batch(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The broadcast batch as few axes as possible: (size, step of the left operand, step of the right one), in matrices."""
+    """The broadcast batch as few axes as possible: (size, step of the left operand, of the right), in matrices."""
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + tuple(left), (1,) * (rank - len(right)) + tuple(right)
     axes: list[tuple[int, int, int]] = []
@@ -117,9 +119,10 @@ def _infer_gemm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tensor
     return [present(types, 0, "A").with_shape((rows, columns))]
 
 
-def _reference_gemm(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_gemm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     a, b, c = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     dtype = a.dtype
     product = np.matmul(wide(a.T if attrs["transA"] else a), wide(b.T if attrs["transB"] else b))
     result = _scaled(product, cast(float, attrs["alpha"]))
@@ -180,7 +183,12 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("Y"),),
         infer=_infer_gemm,
         reference=_reference_gemm,
-        attrs={"alpha": Attr("float", 1.0), "beta": Attr("float", 1.0), "transA": Attr("int", 0), "transB": Attr("int", 0)},
+        attrs={
+            "alpha": Attr("float", 1.0),
+            "beta": Attr("float", 1.0),
+            "transA": Attr("int", 0),
+            "transB": Attr("int", 0),
+        },
         inplace=(InplacePair(0, 2, _not_full),),
         kernel=_kernel_gemm,
     ),

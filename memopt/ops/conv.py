@@ -7,6 +7,7 @@ scratch that is used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -16,6 +17,7 @@ from memopt.errors import TypeInferenceError
 from memopt.ops.nn_common import (
     WINDOW_ATTRS,
     Array,
+    Arrays,
     Window,
     flat,
     gemm_routine,
@@ -29,7 +31,7 @@ from memopt.ops.nn_common import (
     taps,
     wide,
 )
-from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Sequence, Types
+from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Types
 from memopt.types import TensorType, itemsize
 
 __all__ = ["OPS"]
@@ -59,11 +61,12 @@ def _infer_conv(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tensor
     return [data.with_shape((data.shape[0], maps, *_window(types, attrs).out))]
 
 
-def _reference_conv(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_conv(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     """im2col and a matrix product; float16 is computed in float32."""
     data, weights = arrays[0], arrays[1]
     bias = arrays[2] if len(arrays) > 2 else None
-    assert data is not None and weights is not None
+    assert data is not None
+    assert weights is not None
     dtype, data, weights = data.dtype, wide(data), wide(weights)
     group = cast(int, attrs["group"])
     window = make_window(data.shape[2:], weights.shape[2:], attrs)
@@ -89,10 +92,10 @@ class _Blocks:
 
 
 def _blocks(window: Window, channels: int, limit: int) -> _Blocks:
-    """The cut that moves the fewest elements in at most `limit` elements of scratch (at least one channel and position).
+    """The cut that moves the fewest elements in at most `limit` elements of scratch (or the least that works).
 
-    Each block of positions reads the weights (per map: `rows` elements) once more; each block of channels after the first reads and
-    writes the outputs (per map: `positions`) once more.
+    Each block of positions reads the weights (per map: channels * taps) once more; each block of channels reads and
+    writes the outputs (per map: positions) once more.
     """
     num_taps, positions = window.num_taps, window.num_positions
     width = window.out[-1]
@@ -151,11 +154,10 @@ def _kernel_conv(query: KernelQuery) -> KernelCall | None:
     if _is_direct(weights, group):
         return KernelCall(f"conv.conv_direct{layout}", tuple(arrays), (*sizes, *_geometry(window)))
     if blocks is None:
-        scalars = (routine, *sizes, window.num_positions)
-        return KernelCall(f"conv.conv_pointwise{layout}", tuple(arrays), scalars)
+        return KernelCall(f"conv.conv_pointwise{layout}", tuple(arrays), (routine, *sizes, window.num_positions))
     arrays.append(ArrayArg("scratch", 0, (blocks.elements,), dtype))
-    scalars = (routine, *sizes, *_geometry(window), blocks.channels, blocks.columns)
-    return KernelCall(f"conv.conv_gemm{layout}", tuple(arrays), scalars)
+    cut = (blocks.channels, blocks.columns)
+    return KernelCall(f"conv.conv_gemm{layout}", tuple(arrays), (routine, *sizes, *_geometry(window), *cut))
 
 
 def _geometry(window: Window) -> tuple[int, ...]:

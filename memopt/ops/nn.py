@@ -8,6 +8,7 @@ parameters share bytes. Dropout draws element i from its seed and i alone: a rec
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from memopt.errors import TypeInferenceError
 from memopt.ops.nn_common import (
     KERNEL_FLOATS,
     Array,
+    Arrays,
     flat,
     kernel_dtype,
     need_channels,
@@ -33,7 +35,6 @@ from memopt.ops.spec import (
     KernelQuery,
     OpSpec,
     Output,
-    Sequence,
     Types,
     View,
 )
@@ -73,7 +74,7 @@ def _infer_batch_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[
     return [data, present(types, 3, "input_mean"), present(types, 4, "input_var")][:num_outputs]
 
 
-def _reference_batch_norm(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_batch_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     x = data.astype(np.float64)
@@ -136,9 +137,10 @@ def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return np.asarray((x - mean) / np.sqrt(np.square(x - mean).mean(axis=axes, keepdims=True) + epsilon))
 
 
-def _reference_layer_norm(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_layer_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data, scale, bias = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
-    assert data is not None and scale is not None
+    assert data is not None
+    assert scale is not None
     if data.size == 0:
         return [data.copy()]
     axis = cast(int, attrs["axis"]) % data.ndim
@@ -172,7 +174,7 @@ def _infer_instance_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequen
     return [data]
 
 
-def _reference_instance_norm(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_instance_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     scale, bias = (_along_channels(vector, data.ndim) for vector in arrays[1:3])
@@ -201,7 +203,7 @@ def _infer_lrn(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorT
     return [data]
 
 
-def _reference_lrn(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_lrn(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     x = data.astype(np.float64)
@@ -247,7 +249,7 @@ def _mix(seed: int, count: int) -> Array:
 
 
 def _start(attrs: Attrs) -> int:
-    """The state from which the draws count on: the seed mixed once, so that near seeds give unrelated draws; as an int64."""
+    """The state that the draws count on from, as an int64: the seed, mixed, so that near seeds give unrelated draws."""
     mixed = int(_mix(cast(int, attrs["seed"]), 1)[0])
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
@@ -259,7 +261,7 @@ def _dropped(attrs: Attrs) -> tuple[int, float]:
     return int(_real(attrs, "ratio") * 2**53), 1.0 / (1.0 - _real(attrs, "ratio"))
 
 
-def _reference_dropout(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_dropout(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     limit, factor = _dropped(attrs)
@@ -271,7 +273,7 @@ def _reference_dropout(arrays: Sequence[Array | None], attrs: Attrs, outputs: Se
 
 def _kernel_dropout(query: KernelQuery) -> KernelCall | None:
     data, out = query.inputs[0], query.outputs[0]
-    if data is None or out is None or data.dtype not in KERNEL_FLOATS or out.dtype != data.dtype or not data.num_elements:
+    if data is None or out is None or out.dtype != data.dtype or data.dtype not in KERNEL_FLOATS:
         return None
     scalars = (_start(query.attrs), *_dropped(query.attrs))
     mask = query.outputs[1] if len(query.outputs) > 1 else None

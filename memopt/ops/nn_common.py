@@ -23,6 +23,7 @@ __all__ = [
     "KERNEL_FLOATS",
     "WINDOW_ATTRS",
     "Array",
+    "Arrays",
     "Window",
     "flat",
     "gemm_routine",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+Arrays = Sequence[Array | None]
 
 #: The dtypes for which this family has compiled kernels.
 KERNEL_FLOATS = ("float32", "float64")
@@ -106,7 +108,7 @@ def wide(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of `kernel` taps, `dilations` apart, that steps by `strides` over `sizes`, padded by `pads` (begin, end)."""
+    """A window of `kernel` taps, `dilations` apart, that steps by `strides` over `sizes` within pads."""
 
     sizes: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -148,8 +150,8 @@ def make_window(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> Wi
             steps -= 1  # a last window that would start in the padding after the data
         if room < 0 or steps < 0:
             raise TypeInferenceError(
-                f"kernel_shape = {tuple(kernel)} with dilations = {dilations} spans {spans[axis]} positions on spatial axis "
-                f"{axis}, which has {sizes[axis]} and pads = {(begin[axis], end[axis])}; the output would be empty"
+                f"kernel_shape = {tuple(kernel)} with dilations = {dilations} spans {spans[axis]} positions on spatial "
+                f"axis {axis}, which has {sizes[axis]} and pads = {(begin[axis], end[axis])}: the output would be empty"
             )
         out.append(steps + 1)
     return Window(tuple(sizes), tuple(kernel), strides, dilations, begin, end, tuple(out))
@@ -189,10 +191,9 @@ def image_sizes(window: Window) -> tuple[tuple[int, int], ...]:
 
     A window over one axis is one over images of height 1.
     """
-    if len(window.sizes) == 1:
-        fields = (window.sizes, window.kernel, window.strides, window.dilations, window.begin, window.out)
-        return tuple((0 if i == 4 else 1, field[0]) for i, field in enumerate(fields))
     fields = (window.sizes, window.kernel, window.strides, window.dilations, window.begin, window.out)
+    if len(window.sizes) == 1:
+        return tuple((0 if i == 4 else 1, field[0]) for i, field in enumerate(fields))
     return tuple((field[0], field[1]) for field in fields)
 
 
@@ -215,5 +216,3 @@ def taps(array: Array, window: Window, fill: float) -> Iterator[tuple[int, Array
             start, step = tap[axis] * window.dilations[axis], window.strides[axis]
             where.append(slice(start, start + (window.out[axis] - 1) * step + 1, step))
         yield number, padded[tuple(where)]
-
-

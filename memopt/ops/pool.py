@@ -1,13 +1,15 @@
 """Ops: pooling.
 
 Holds true: padding is never a maximum, and is counted in an average only with `count_include_pad`; a window of an
-average never counts positions beyond the pads (`ceil_mode`). A maximum over a NaN is NaN. There are kernels for one and two spatial axes.
+average never counts positions beyond the pads (`ceil_mode`). A maximum over a NaN is NaN. There are kernels for one
+and two spatial axes.
 """
 
 from __future__ import annotations
 
 import math
-from typing import cast
+from collections.abc import Sequence
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from memopt.errors import TypeInferenceError
 from memopt.ops.nn_common import (
     WINDOW_ATTRS,
     Array,
+    Arrays,
     Window,
     flat,
     image_sizes,
@@ -25,7 +28,7 @@ from memopt.ops.nn_common import (
     taps,
     wide,
 )
-from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Sequence, Types
+from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Types
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -72,11 +75,11 @@ def _infer_global(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tens
     return [data.with_shape((*data.shape[:2], *(1,) * (data.rank - 2)))]
 
 
-def _lowest(dtype: np.dtype[np.generic]) -> float | int:
+def _lowest(dtype: np.dtype[Any]) -> float | int:
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
 
 
-def _reference_max_pool(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_max_pool(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     window = make_window(data.shape[2:], cast("tuple[int, ...]", attrs["kernel_shape"]), attrs)
@@ -90,9 +93,8 @@ def _reference_max_pool(arrays: Sequence[Array | None], attrs: Attrs, outputs: S
 
 def _max_with_indices(data: Array, window: Window, attrs: Attrs) -> Sequence[Array]:
     """The maxima and where in the flattened data they are: the first one in row-major order of the window."""
-    places = np.arange(math.prod(window.sizes), dtype=np.int64)
-    column_major = attrs["storage_order"] == 1
-    places = places.reshape(window.sizes[::-1]).T if column_major else places.reshape(window.sizes)
+    order: Literal["C", "F"] = "F" if attrs["storage_order"] == 1 else "C"
+    places = np.arange(math.prod(window.sizes), dtype=np.int64).reshape(window.sizes, order=order)
     shape = (*data.shape[:2], *window.out)
     best, where = np.full(shape, _lowest(data.dtype), data.dtype), np.full(shape, -1, np.int64)
     numbers = [np.array(place) for _, place in taps(places, window, -1)]
@@ -116,7 +118,7 @@ def _counts(window: Window, include_pad: bool) -> Array:
     return counts
 
 
-def _reference_average_pool(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_average_pool(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     window = make_window(data.shape[2:], cast("tuple[int, ...]", attrs["kernel_shape"]), attrs)
@@ -126,14 +128,14 @@ def _reference_average_pool(arrays: Sequence[Array | None], attrs: Attrs, output
     return [(total / np.maximum(_counts(window, bool(attrs["count_include_pad"])), 1)).astype(data.dtype)]
 
 
-def _reference_global_average(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_global_average(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     axes = tuple(range(2, data.ndim))
     return [data.mean(axis=axes, keepdims=True, dtype=np.float64).astype(data.dtype)]
 
 
-def _reference_global_max(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+def _reference_global_max(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
     return [wide(data).max(axis=tuple(range(2, data.ndim)), keepdims=True).astype(data.dtype)]
@@ -174,11 +176,13 @@ def _global_call(kernel: str, query: KernelQuery) -> KernelCall | None:
         return None
     batch, channels, positions = data.shape[0], data.shape[1], math.prod(data.shape[2:])
     if query.layout == "NHWC" and data.rank == 4:
-        arrays = ((batch, channels), (batch, positions, channels))
-        kernel = f"{kernel}_nhwc"
-    else:
-        arrays = ((batch * channels,), (batch * channels, positions))
-    return KernelCall(kernel, (ArrayArg("out", 0, arrays[0], dtype), ArrayArg("in", 0, arrays[1], dtype)))
+        to, source = (
+            ArrayArg("out", 0, (batch, channels), dtype),
+            ArrayArg("in", 0, (batch, positions, channels), dtype),
+        )
+        return KernelCall(f"{kernel}_nhwc", (to, source))
+    planes = batch * channels
+    return KernelCall(kernel, (ArrayArg("out", 0, (planes,), dtype), ArrayArg("in", 0, (planes, positions), dtype)))
 
 
 def _kernel_global_average(query: KernelQuery) -> KernelCall | None:
