@@ -1,8 +1,8 @@
 """Kernels: reductions, softmax, argmax and cumulative sums, over flat arrays whose folded extents come as scalars.
 
-Holds true: sums and products accumulate in float64 (floats) or in 64-bit integers, are rounded once, and are added up in a fixed
-order that depends on the shape only. `softmax` and `log_softmax` read what an element depends on before they write it, so
-output and input may be the same bytes.
+Holds true: sums and products accumulate in float64 (floats) or in 64-bit integers, are rounded once, and are added up
+in a fixed order that depends on the shape only. `softmax` and `log_softmax` read what an element depends on before
+they write it, so output and input may be the same bytes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ LANES = 16
 def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: Any) -> Any:
     """The kernel that reduces axes `a` and `b` of x, folded to (o, a, m, b, i), to y, folded to (o, m, i).
 
-    `accumulators(x)` makes the block of them, `start(first)` the neutral value; `combine(total, prepare(x))` takes an element
-    in, `finish(total, count)` makes the result.
+    `accumulators(x)` makes the block of them, `start(first)` the neutral value; `combine(total, prepare(x))` takes an
+    element in, `finish(total, count)` makes the result.
     """
 
     @register_jitable

@@ -1,13 +1,15 @@
 """Kernels of the updates (optimizer steps), on flat arrays.
 
-Holds true: scalars (rate, step) are read first, and of each block everything is read before anything is written; so every
-output may be the same bytes as the input that it updates, or not: the bits are the same. Arithmetic is in the parameter's dtype;
-the scalar factors are computed in float64 and rounded to it once.
+Holds true: scalars (rate, step) are read first, and of each block everything is read before anything is written; so
+every output may be the same bytes as the input that it updates, or not: the bits are the same. Arithmetic is in the
+parameter's dtype; the scalar factors are computed in float64 and rounded to it once.
 """
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
 
 from memopt.kernels.abi import register_jitable
 from memopt.kernels.elementwise import sqrt
@@ -61,7 +63,7 @@ def adam(new_param, new_m, new_v, new_step, param, grad, m, v, step, rate, beta1
     """One Adam step, or if `decoupled` one AdamW step; `memopt.ops.update` has the formulas."""
     params, means, squares = block_like(new_param), block_like(new_m), block_like(new_v)
     count = step[0] + 1
-    lr = float(rate[0])
+    lr = np.float64(rate[0])
     pace = like(fdiv(lr, 1.0 - math.pow(beta1, float(count))), params[0])
     root = like(math.sqrt(1.0 - math.pow(beta2, float(count))), params[0])
     keep1, take1 = like(beta1, params[0]), like(1.0 - beta1, params[0])

@@ -4,8 +4,9 @@ Holds true: what an op does to one element is a `ScalarForm`, an expression of t
 `memopt.kernels.elementwise`. A chain of ops is the expression of their expressions, so a fused node needs no kernel of
 its own: `loop_call(form, inputs, output)`.
 
-Integer `Div` truncates and gives 0 for x / 0; integer `Pow` wraps, and is 0 for negative exponents (but of 1 and -1); `Cast` of a
-float that does not fit an integer dtype gives an unspecified value and never an error. `Clip` has its limits as attributes.
+Integer `Div` truncates and gives 0 for x / 0; integer `Pow` wraps, and is 0 for negative exponents (but of 1 and -1);
+`Cast` of a float that does not fit an integer dtype gives an unspecified value and never an error. `Clip` has its
+limits as attributes.
 """
 
 from __future__ import annotations
@@ -61,27 +62,27 @@ def _calls(function: str, *params: str) -> FormRule:
     return form
 
 
-def _chained(function: str) -> FormRule:
+def _chain(function: str, count: int) -> str:
     """`f(f(x0, x1), x2)`, and so on."""
+    text = "x0"
+    for i in range(1, count):
+        text = f"{function}({text}, x{i})"
+    return text
 
-    def form(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm:
-        text = "x0"
-        for i in range(1, len(inputs)):
-            text = f"{function}({text}, x{i})"
-        return ScalarForm(text)
 
-    return form
+def _chained(function: str) -> FormRule:
+    return lambda inputs, output, attrs: ScalarForm(_chain(function, len(inputs)))
 
 
 def _mean(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
-    total = _chained("add")(inputs, output, attrs)
-    return None if total is None else ScalarForm(f"div({total.text}, s0)", (float(len(inputs)),))
+    return ScalarForm(f"div({_chain('add', len(inputs))}, s0)", (float(len(inputs)),))
 
 
 def _clip(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm | None:
     if output.dtype == "uint64":
         return None  # its limits do not fit the int64 words of a frame
-    text, scalars = "x0", []
+    text = "x0"
+    scalars: list[int | float] = []
     for function, limit in zip(("at_least", "at_most"), clip_limits(attrs, output.dtype), strict=True):
         if limit is not None:
             text = f"{function}({text}, s{len(scalars)})"
@@ -113,7 +114,8 @@ def _plain(dtypes: Sequence[str], result: str | None = None, **functions: str) -
 
 def _pairs(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[_Entry]:
     """Ops of two operands of one dtype."""
-    return [_Entry(name, ("A", "B"), same_dtype(dtypes, result), _calls(function)) for name, function in functions.items()]
+    infer = same_dtype(dtypes, result)
+    return [_Entry(name, ("A", "B"), infer, _calls(function)) for name, function in functions.items()]
 
 
 _SELU = {"alpha": _float(1.67326319217681884765625), "gamma": _float(1.05070102214813232421875)}

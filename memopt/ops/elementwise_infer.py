@@ -117,7 +117,7 @@ def infer_where(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tensor
 
 
 def inplace_over(index: int) -> InplaceCondition:
-    """The condition for an output over input `index`: one element of the one for each element of the other, in the same place.
+    """The condition for an output over input `index`: for each element of the one, one of the other, in the same place.
 
     The dtypes may differ if the widths do not: the loops read an element of every operand before they write it.
     """

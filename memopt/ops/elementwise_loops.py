@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memopt.ops.spec import ArrayArg, KernelCall
+from memopt.ops.spec import DEFAULT_LAYOUT, ArrayArg, KernelCall
 from memopt.types import TensorType
 
 __all__ = ["ScalarForm", "loop_call"]
@@ -30,7 +30,9 @@ class ScalarForm:
     scalars: tuple[int | float, ...] = ()
 
 
-def loop_call(form: ScalarForm, inputs: Sequence[TensorType], output: TensorType, layout: str = "NCHW") -> KernelCall | None:
+def loop_call(
+    form: ScalarForm, inputs: Sequence[TensorType], output: TensorType, layout: str = DEFAULT_LAYOUT
+) -> KernelCall | None:
     """The call that computes `form` from `inputs`, which broadcast to `output`; rank-4 operands lie in `layout`.
 
     None where there is no kernel: float16, more than 16 inputs, more than 8 dimensions that do not merge.
@@ -66,7 +68,10 @@ def _strides(type: TensorType, layout: str) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _collapse(inputs: Sequence[TensorType], output: TensorType, layout: str) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+Walk = tuple[tuple[int, ...], list[tuple[int, ...]]]
+
+
+def _collapse(inputs: Sequence[TensorType], output: TensorType, layout: str) -> Walk:
     """(extents, strides of each input): the output's dimensions in the order of its bytes, the fewest there can be."""
     operands = []
     for type in inputs:

@@ -1,11 +1,12 @@
 """The meaning of elementwise ops, in NumPy: functions of (arrays, attrs), with broadcasting.
 
-Results are converted to the output's dtype by the caller (`reference_of`), which also hides IEEE flags and computes float16 in
-float32. Integers wrap; a NaN goes through `Relu`, `Min`, `Max` and `Clip` (as in onnxruntime).
+Results are converted to the output's dtype by the caller (`reference_of`), which also hides IEEE flags and computes
+float16 in float32. Integers wrap; a NaN goes through `Relu`, `Min`, `Max` and `Clip` (as in onnxruntime).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, cast
@@ -46,8 +47,8 @@ def clip_limits(attrs: Attrs, dtype: str) -> tuple[int | float | None, int | flo
     if np.dtype(dtype).kind == "f":
         return low, high
     info = np.iinfo(dtype)
-    whole_low = None if low is None or low <= info.min else min(int(np.ceil(low)), info.max) if low < 2**64 else info.max
-    whole_high = None if high is None or high >= info.max else max(int(np.floor(high)), info.min) if high > -(2**64) else info.min
+    whole_low = None if low is None or low <= info.min else math.ceil(min(low, info.max))
+    whole_high = None if high is None or high >= info.max else math.floor(max(high, info.min))
     return whole_low, whole_high
 
 
@@ -63,14 +64,14 @@ def _clip(x: Array, attrs: Attrs) -> Array:
 def _erf(x: Array) -> Array:
     from scipy.special import erf
 
-    return cast(Array, erf(x))
+    return np.asarray(erf(x))
 
 
 def _gelu(x: Array, attrs: Attrs) -> Array:
     x = x.astype(np.float64)
     if attrs["approximate"] == "tanh":
-        return cast(Array, 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
-    return 0.5 * x * (1 + _erf(x / np.sqrt(2)))
+        return np.asarray(0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+    return np.asarray(0.5 * x * (1 + _erf(x / np.sqrt(2))))
 
 
 def _elu(x: Array, alpha: float) -> Array:
@@ -80,7 +81,7 @@ def _elu(x: Array, alpha: float) -> Array:
 def _div(x: Array, y: Array) -> Array:
     """Integers: truncated towards zero; x / 0 is 0, and the most negative integer / -1 wraps."""
     if x.dtype.kind == "f":
-        return np.divide(x, y)
+        return np.asarray(np.divide(x, y))
     x, y = np.broadcast_arrays(x, y)
     safe = np.where((y == 0) | ((y == -1) if y.dtype.kind == "i" else False), y.dtype.type(1), y)
     quotient = np.floor_divide(x, safe)
@@ -90,9 +91,9 @@ def _div(x: Array, y: Array) -> Array:
 
 def _pow(x: Array, y: Array) -> Array:
     if x.dtype.kind == "f":
-        return np.power(x, y.astype(x.dtype))
+        return np.asarray(np.power(x, y.astype(x.dtype)))
     if y.dtype.kind == "f":
-        return np.power(x.astype(np.float64), y)
+        return np.asarray(np.power(x.astype(np.float64), y))
     base, exponent = np.broadcast_arrays(x, y)
     if exponent.dtype.kind == "i":
         unit = np.abs(base) == 1 if base.dtype.kind == "i" else base == 1
@@ -112,7 +113,7 @@ def _integer_power(base: Array, exponent: Array) -> Array:
 
 
 def _cast(x: Array, to: str) -> Array:
-    """As C converts: towards zero; an integer wraps; a float that does not fit an integer dtype gives any value (no error)."""
+    """As C converts: towards zero; an integer wraps; a float that does not fit an integer gives any value, no error."""
     if x.dtype.kind == "f" and to in ("int8", "int16", "uint8", "uint16"):
         return x.astype(np.int32).astype(to)
     return x.astype(to)

@@ -1,8 +1,8 @@
 """Ops: reductions, `Softmax`, `LogSoftmax`, `ArgMax` and `CumSum`, by their ONNX names.
 
-`axes` (default: all) is an attribute. Sums, means, products and norms accumulate in float64 (integers: in 64 bits) and are rounded once.
-Over an axis of no elements a sum is 0 and a product 1; a maximum, a minimum or a mean is a `TypeInferenceError`. The
-integer mean is truncated towards zero. Softmax has opset-13 semantics: one axis.
+`axes` (default: all) is an attribute. Sums, means, products and norms accumulate in float64 (integers: in 64 bits)
+and are rounded once. Over an axis of no elements a sum is 0 and a product 1; a maximum, a minimum or a mean is a
+`TypeInferenceError`. The integer mean is truncated towards zero. Softmax has opset-13 semantics: one axis.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _infer_reduction(dtypes: Sequence[str], needs_elements: bool) -> Infer:
 
 
 def _fold(data: TensorType, axes: Sequence[int]) -> tuple[int, ...] | None:
-    """The extents (o, a, m, b, i) of `data` where a and b are what is reduced; None if there are more than two such groups."""
+    """The extents (o, a, m, b, i) of `data`, of which a and b are reduced; None where more than two would be."""
     groups: list[tuple[bool, int]] = [(False, 1)]
     for dim, extent in enumerate(data.shape):
         if extent == 1:
@@ -117,8 +117,8 @@ def _operands(query: KernelQuery) -> tuple[TensorType, TensorType, tuple[ArrayAr
     data, output = query.inputs[0], query.outputs[0]
     if data is None or output is None or "float16" in (data.dtype, output.dtype):
         return None
-    arrays = ArrayArg("out", 0, (output.num_elements,), output.dtype), ArrayArg("in", 0, (data.num_elements,), data.dtype)
-    return data, output, arrays
+    out = ArrayArg("out", 0, (output.num_elements,), output.dtype)
+    return data, output, (out, ArrayArg("in", 0, (data.num_elements,), data.dtype))
 
 
 def _reduction_kernel(function: str) -> ChooseKernel:
@@ -143,7 +143,7 @@ def _mean(x: Array, axes: tuple[int, ...]) -> Array:
     if x.dtype.kind == "f":
         return np.asarray(total / count)
     size = np.abs(total) // total.dtype.type(count)
-    return np.where(total < 0, np.negative(size), size)
+    return np.asarray(np.where(total < 0, np.negative(size), size))
 
 
 _MEANINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
@@ -217,7 +217,8 @@ def _along_kernel(function: str, *flags: str) -> ChooseKernel:
         data, _, arrays = operands
         axis = _along(query.attrs, data)
         extents = (math.prod(data.shape[:axis]), data.shape[axis], math.prod(data.shape[axis + 1 :]))
-        return KernelCall(f"reduction.{function}", arrays, (*extents, *(cast(int, query.attrs[name]) for name in flags)))
+        scalars = (*extents, *(cast(int, query.attrs[name]) for name in flags))
+        return KernelCall(f"reduction.{function}", arrays, scalars)
 
     return kernel
 

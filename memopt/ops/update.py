@@ -1,10 +1,11 @@
-"""Ops: updates. By definition the output is written to the input's *variable*: a parameter, its moments, its step count.
+"""Ops: updates. By definition the output is written to the input's *variable*: a parameter, its moments, its step.
 
 The formulas are PyTorch's, with p the parameter, g its gradient, lr the rate (a scalar tensor, shape [] or [1]):
 
     SGD         p - lr g
     Momentum    g' = g + weight_decay p;  v' = mu v + g';  p - lr v'   (use_nesterov: p - lr (g' + mu v'))
-    Adam        g' = g + weight_decay p;  t = step + 1;  m' = beta1 m + (1 - beta1) g';  v' = beta2 v + (1 - beta2) g'^2;
+    Adam        g' = g + weight_decay p;  t = step + 1;
+                m' = beta1 m + (1 - beta1) g';  v' = beta2 v + (1 - beta2) g'^2;
                 p - lr / (1 - beta1^t) m' / (sqrt(v') / sqrt(1 - beta2^t) + epsilon)
     AdamW       as Adam with g' = g, and (1 - lr weight_decay) p for p
     Increment   x + step

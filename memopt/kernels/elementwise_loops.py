@@ -1,0 +1,140 @@
+"""The generator of elementwise loops: from an expression over x0, x1, … and s0, s1, … to the text of a kernel.
+
+"flat": every operand has as many elements as the output; the scalars are the expression's s0, s1, …
+"broadcast<r>_<steps>": r nested loops; `steps` says for each input how it steps along the innermost one: "1" (by one
+element), "0" (not at all) or "s" (by its stride). The scalars are the r extents, then for each input its r strides in
+elements, then s0, s1, …
+
+Holds true: an element is written after all operands of its block were read, so the output may be the same bytes as any
+input that has its shape (and element width); in place and out of place give the same bits.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from memopt.errors import OptionError
+
+if TYPE_CHECKING:
+    from memopt.ops.spec import KernelCall
+
+__all__ = ["loop_text"]
+
+#: Conversions that an expression may call: NumPy's scalar types (a float that does not fit an integer gives any value).
+_CONVERSIONS = frozenset({
+    "bool_", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+})  # fmt: skip
+
+_FLAT = """\
+@register_jitable
+def kernel({arguments}):
+    size = y.size
+    block = block_like(y)
+    for start in range(0, size, BLOCK):
+        stop = min(start + BLOCK, size)
+{views}
+        for i in range(stop - start):
+            block[i] = {expression}
+        for i in range(stop - start):
+            out[i] = block[i]
+    return 0"""
+
+
+def loop_text(function: str, call: KernelCall, scalar_functions: Set[str]) -> str:
+    """The text that defines `kernel(y, x0, x1, …, scalars)`.
+
+    The expression may call `scalar_functions` and NumPy's scalar types. Raises `OptionError` for any other, and for
+    another loop.
+    """
+    num_inputs = sum(array.role == "in" for array in call.arrays)
+    match = re.fullmatch(r"broadcast(\d+)_([01s]+)", function)
+    if function != "flat" and (match is None or len(match[2]) != num_inputs):
+        loops = "flat and broadcast<rank>_<steps>"
+        raise OptionError(f"there is no elementwise loop {function!r} for {num_inputs} inputs; there are {loops}")
+    rank = int(match[1]) if match else 0
+    num_params = len(call.scalars) - rank * (1 + num_inputs)
+    names = _checked_names(call.expression, num_inputs, num_params, scalar_functions)
+    lines = ["from memopt.kernels.abi import register_jitable", "from memopt.kernels.local import BLOCK, block_like"]
+    functions = sorted(names - _CONVERSIONS)
+    if functions:
+        lines.append(f"from memopt.kernels.elementwise import {', '.join(functions)}")
+    if names & _CONVERSIONS:
+        lines.append(f"from numpy import {', '.join(sorted(names & _CONVERSIONS))}")
+    params = [f"s{i}" for i in range(num_params)]
+    body = _broadcast(call.expression, rank, match[2], params) if match else _flat(call.expression, num_inputs, params)
+    return "\n".join([*lines, "", "", body])
+
+
+def _checked_names(expression: str, num_inputs: int, num_params: int, scalar_functions: Set[str]) -> set[str]:
+    """The functions that `expression` calls. It is checked: the text becomes code, and a graph may come from a file."""
+    try:
+        tree = ast.parse(expression, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise OptionError(f"elementwise expression {expression!r} is not an expression") from None
+    operands = {f"x{i}" for i in range(num_inputs)} | {f"s{i}" for i in range(num_params)}
+    functions: set[str] = set()
+    stack: list[ast.expr] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            functions.add(node.func.id)
+            stack.extend(node.args)
+        elif isinstance(node, ast.Name) and node.id in operands:
+            continue
+        elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
+            allowed = f"calls, {', '.join(sorted(operands))} and numbers"
+            raise OptionError(f"expression {expression!r} holds {ast.unparse(node)!r}; it may hold {allowed}")
+    unknown = functions - scalar_functions - _CONVERSIONS
+    if unknown:
+        raise OptionError(f"expression {expression!r} calls {', '.join(sorted(unknown))}: not a scalar function")
+    return functions
+
+
+def _with_operands(expression: str, reads: list[str]) -> str:
+    return re.sub(r"\bx(\d+)\b", lambda match: reads[int(match[1])], expression)
+
+
+def _flat(expression: str, num_inputs: int, params: list[str]) -> str:
+    views = ["        out = y[start:stop]"] + [f"        v{i} = x{i}[start:stop]" for i in range(num_inputs)]
+    arguments = ["y", *(f"x{i}" for i in range(num_inputs)), *params]
+    text = _with_operands(expression, [f"v{i}[i]" for i in range(num_inputs)])
+    return _FLAT.format(arguments=", ".join(arguments), views="\n".join(views), expression=text)
+
+
+def _broadcast(expression: str, rank: int, steps: str, params: list[str]) -> str:
+    inputs = range(len(steps))
+    extents = [f"n{d}" for d in range(rank)]
+    strides = [f"t{i}_{d}" for i in inputs for d in range(rank)]
+    arguments = ["y", *(f"x{i}" for i in inputs), *extents, *strides, *params]
+    lines = ["@register_jitable", f"def kernel({', '.join(arguments)}):", "    block = block_like(y)"]
+    lines += [f"    if {' * '.join(extents)} == 0:", "        return 0", "    row = 0"]
+    for d in range(rank - 1):
+        lines.append("    " * (d + 1) + f"for i{d} in range(n{d}):")
+    pad = "    " * rank
+    last = rank - 1
+    reads = []
+    rows = []
+    for i, step in enumerate(steps):
+        place = " + ".join([f"i{d} * t{i}_{d}" for d in range(last)]) or "0"
+        lines.append(f"{pad}p{i} = {place}")
+        if step == "0":
+            lines.append(f"{pad}c{i} = x{i}[p{i}]")
+        elif step == "1":
+            rows.append(f"{pad}    v{i} = x{i}[p{i} + start:p{i} + stop]")
+        reads.append({"0": f"c{i}", "1": f"v{i}[i]", "s": f"x{i}[p{i} + (start + i) * t{i}_{last}]"}[step])
+    lines += [
+        f"{pad}for start in range(0, n{last}, BLOCK):",
+        f"{pad}    stop = min(start + BLOCK, n{last})",
+        f"{pad}    out = y[row + start:row + stop]",
+        *rows,
+        f"{pad}    for i in range(stop - start):",
+        f"{pad}        block[i] = {_with_operands(expression, reads)}",
+        f"{pad}    for i in range(stop - start):",
+        f"{pad}        out[i] = block[i]",
+        f"{pad}row += n{last}",
+        "    return 0",
+    ]
+    return "\n".join(lines)
