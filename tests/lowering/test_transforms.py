@@ -1,0 +1,140 @@
+"""dtype and layout transforms: on the host machine too, in the order layout, dtype, device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memopt import Device, GraphBuilder, Machine, compile, run_reference, validate
+from memopt.devices import Placement
+from memopt.errors import OptionError, PlanError
+from memopt.lowering import Call, Transfer
+from memopt.lowering.transfers import steps_between
+
+
+def conv_net(dtype="float32"):
+    rng = np.random.default_rng(0)
+    b = GraphBuilder("net")
+    x = b.input("x", (1, 3, 6, 5), dtype)
+    w = b.param("w", rng.standard_normal((4, 3, 3, 3)).astype(dtype))
+    y = b.relu(b.conv(x, w, pads=(1, 1, 1, 1)))
+    z = b.conv(y, b.param("v", rng.standard_normal((2, 4, 1, 1)).astype(dtype)))
+    b.output(b.add(z, b.param("c", rng.standard_normal((2, 1, 1)).astype(dtype))), y)
+    return b.build()
+
+
+def check(graph, machine, rtol, **options):
+    plan = compile(graph, "share", machine, **options)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        feeds = {v.name: rng.standard_normal(v.shape).astype(v.dtype) for v in graph.inputs}
+        want, _ = run_reference(graph, feeds)
+        got = plan.run(feeds)
+        for name, array in want.items():
+            assert got[name].dtype == array.dtype
+            np.testing.assert_allclose(got[name], array, rtol=rtol, atol=rtol)
+        np.testing.assert_array_equal(plan.run(feeds, sanitize=True)["add"], got["add"])
+    return plan
+
+
+def transfers(plan, kind):
+    return [i for i in plan.program.instructions if isinstance(i, Transfer) and i.kind == kind]
+
+
+@pytest.mark.parametrize("transfer", ["publish", "outer", "fluid-1.5"])
+def test_a_host_whose_conv_wants_nhwc(transfer):
+    plan = check(conv_net(), Machine.host_only(layouts={"Conv": "NHWC"}), 1e-5, transfer=transfer)
+    relu = next(i for i in plan.program.instructions if isinstance(i, Call) and i.op == "Relu")
+    assert relu.layout == "NHWC"  # an elementwise kernel takes what it gets
+    assert len(transfers(plan, "layout")) == 2  # x for the first conv; z for the broadcast add
+    assert not transfers(plan, "device")
+
+
+def test_a_device_that_wants_float32_for_float64():
+    plan = check(conv_net("float64"), Machine.host_and("gpu", dtypes={"float64": "float32"}), 1e-4)
+    assert transfers(plan, "dtype")
+
+
+def test_dtype_on_the_host_machine():
+    check(conv_net("float64"), Machine.host_only(dtypes={"float64": "float32"}), 1e-4)
+
+
+@pytest.mark.parametrize("lifetime", ["last-read", "step"])
+@pytest.mark.parametrize("share", [False, True])
+def test_all_three_at_once(lifetime, share):
+    machine = Machine.host_and("gpu", lacks={"Relu"}, dtypes={"float64": "float32"}, layouts={"Conv": "NHWC"})
+    check(conv_net("float64"), machine, 1e-4, transfer_lifetime=lifetime, share_transfers=share)
+
+
+def test_the_order_of_transforms():
+    steps = steps_between(Placement("a", "float64", "NHWC"), Placement("b", "float32", "NCHW"))
+    assert [kind for kind, _ in steps] == ["layout", "dtype", "device"]
+    assert steps[-1][1] == Placement("b", "float32", "NCHW")
+
+
+def test_s56_layout_dtype_and_device():
+    """f16 NHWC on one device, a kernel that wants f32 NCHW on another: all three are applied."""
+    b = GraphBuilder("s56")
+    x = b.input("x", (1, 3, 2, 2), "float64")
+    w = b.param("w", np.eye(3).reshape(3, 3, 1, 1))
+    y = b.op("Conv", x, w, name="y", device="a")
+    b.output(b.op("GlobalAveragePool", y, name="z", device="host"), y)
+    graph = b.build()
+    machine = Machine(Device("host"), (Device("a", dtypes={"float64": "float32"}, layouts={"Conv": "NHWC"}),), "host")
+    plan = compile(graph, (), machine)
+    x = np.arange(12.0).reshape(1, 3, 2, 2)
+    got = plan.run({"x": x})
+    np.testing.assert_allclose(got["y"], x)
+    np.testing.assert_allclose(got["z"], x.mean((2, 3), keepdims=True))
+    down = [i.kind for i in plan.program.instructions if isinstance(i, Transfer) and i.node == "z"]
+    assert down == ["layout", "dtype", "device"]
+
+
+def test_sharing_transfers_saves_copies():
+    b = GraphBuilder("readers")
+    x = b.input("x", (64,))
+    b.output(*(b.op(op, x) for op in ("Relu", "Neg", "Exp")))
+    graph = b.build()
+    machine = Machine.host_and("gpu")
+    counts = {share: compile(graph, (), machine, share_transfers=share).devices["gpu"].num_transfers for share in (False, True)}
+    assert counts == {False: 3, True: 1}
+
+
+def test_copies_to_the_end_of_the_step_cost_memory():
+    b = GraphBuilder("chain")
+    x = b.input("x", (64,))
+    for i in range(6):
+        x = b.op("Relu" if i % 2 else "Neg", x)
+    b.output(x)
+    graph, machine = b.build(), Machine.host_and("gpu", lacks={"Relu"})
+    eager = compile(graph, (), machine).devices["gpu"].peak_bytes
+    step = compile(graph, (), machine, transfer_lifetime="step").devices["gpu"].peak_bytes
+    never = compile(graph, (), machine, free="never").devices["gpu"].peak_bytes
+    assert eager < step < never
+
+
+def test_a_share_dissolves_across_devices():
+    b = GraphBuilder("dissolve")
+    x = b.input("x", (8,))
+    y = b.op("Neg", x, name="y")
+    b.output(b.op("Relu", y, name="z"))
+    graph = b.build()
+    machine = Machine.host_and("gpu", lacks={"Relu"})
+    plan = compile(graph, "share", machine)
+    assert any(d.rule == "dissolved" and d.subject == ("z",) for d in plan.decisions)
+    assert any(d.rule == "fallback" and "gpu lacks Relu" in d.reason for d in plan.decisions)
+    assert validate(plan, findings="return") == []
+
+
+def test_errors_name_the_thing():
+    b = GraphBuilder("bad")
+    b.output(b.op("Relu", b.input("x", (2,)), device="tpu", name="r"))
+    with pytest.raises(PlanError, match="node r .* device 'tpu'; the machine has host"):
+        compile(b.build(), ())
+    with pytest.raises(OptionError, match=r"transfer='none' is not one of"):
+        compile(conv_net(), (), transfer="none")
+    with pytest.raises(PlanError, match="wants NHWC for MatMul, which has no NHWC kernel"):
+        b = GraphBuilder("bad")
+        x = b.input("x", (1, 1, 2, 2))
+        b.output(b.matmul(x, x))
+        compile(b.build(), (), Machine.host_only(layouts={"MatMul": "NHWC"}))
