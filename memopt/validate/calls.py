@@ -1,0 +1,242 @@
+"""A call: what its kernel is given, what it reads, what it writes, and over what.
+
+Holds true: after `run_call` every output's bytes hold that output, whatever was wrong with the inputs, so that one
+mistake is reported once and not at everything computed from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from memopt.ir import Node, Value
+from memopt.lowering.program import Call, Operand
+from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, InplacePair
+from memopt.types import TensorType
+from memopt.validate.explain import check_holds
+from memopt.validate.images import stored_layout
+from memopt.validate.spaces import Image, Place
+from memopt.validate.state import State
+
+__all__ = ["run_call"]
+
+
+class Access(NamedTuple):
+    """One operand of a call: input or output number `slot`, where its bytes are and what they hold (or will)."""
+
+    slot: int
+    value: Value
+    place: Place
+    image: Image
+
+
+def run_call(state: State, index: int, call: Call) -> None:
+    """Interpret one call."""
+    node = _node(state, call)
+    if node is None:
+        return
+    _check_device(state, node, call)
+    if not _layout_known(state, node, call):
+        return
+    reads = _reads(state, node, call)
+    writes = _writes(state, node, call)
+    for read in reads:
+        if not read.place.freed:
+            check_holds(state, read.place, read.value, read.image)
+    _check_overlaps(state, node, (reads, writes))
+    for write in writes:
+        if write.place.space.pinned:
+            state.check_pinned(write.place, write.image)
+    for write in writes:
+        state.write(write.place, write.image)
+    state.called[node] = index
+
+
+def _node(state: State, call: Call) -> Node | None:
+    """The node that the call runs, if it may be interpreted at all."""
+    if not isinstance(call.node, str) or not state.graph.has_node(call.node):
+        state.say("malformed", "", f"graph {state.graph.name!r} has no node {call.node!r}")
+        return None
+    node = state.graph.node(call.node)
+    first = next((f"%{value.name}" for _, value in node.real_outputs), "nothing")
+    name = first.removeprefix("%")
+    if node.op != call.op:
+        state.say("malformed", name, f"node {node.name} is a {node.op}, but the call runs {call.op}")
+        return None
+    if node in state.called:
+        before = state.words.instruction(state.called[node])
+        state.say("malformed", name, f"runs node {node.name}, which makes {first}, a second time, after {before}")
+    for control in node.controls:
+        if control not in state.called:
+            state.say(
+                "malformed", name, f"node {node.name} must run after {control.name} (control edge), which has not run"
+            )
+    if len(call.inputs) != len(node.inputs) or len(call.outputs) != len(node.outputs):
+        has = f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
+        state.say("malformed", name, f"node {node.name} has {has}, the call {len(call.inputs)} and {len(call.outputs)}")
+    return node
+
+
+def _check_device(state: State, node: Node, call: Call) -> None:
+    name = next((value.name for _, value in node.real_outputs), "")
+    device = state.devices.get(call.device)
+    if device is None:
+        state.say("wrong-device", name, f"the machine has no device {call.device!r}; it has {', '.join(state.devices)}")
+        return
+    if node.op in device.lacks:
+        state.say("wrong-device", name, f"{call.device} has no kernel for {node.op}")
+    wanted = state.devices.get(node.device) if node.device is not None else None
+    host = state.plan.machine.host
+    if wanted is None or device is wanted or (device is host and node.op in wanted.lacks):
+        return
+    state.say("wrong-device", name, f"node {node.name} is placed on {node.device}, not on {call.device}")
+
+
+def _layout_known(state: State, node: Node, call: Call) -> bool:
+    name = next((value.name for _, value in node.real_outputs), "")
+    if call.layout == DEFAULT_LAYOUT or (call.layout == "NHWC" and {ANY_LAYOUT, "NHWC"} & set(node.spec.layouts)):
+        return True
+    kind = "wrong-form" if call.layout == "NHWC" else "malformed"
+    state.say(kind, name, f"there is no kernel of {node.op} for the layout {call.layout!r}")
+    return kind == "wrong-form"
+
+
+# -- operands ------------------------------------------------------------------------------------------------------
+
+
+def _reads(state: State, node: Node, call: Call) -> list[Access]:
+    reads = []
+    layout_inputs = None if ANY_LAYOUT in node.spec.layouts else node.spec.layout_inputs
+    for slot, (value, operand) in enumerate(zip(node.inputs, call.inputs, strict=False)):
+        if value is None:
+            if operand is not None:
+                state.say("malformed", "", f"input {slot} of node {node.name} is absent, but has an operand")
+            continue
+        if not node.spec.reads_data(slot):
+            continue
+        layout = call.layout if layout_inputs is None or slot in layout_inputs else DEFAULT_LAYOUT
+        access = _access(state, call, (slot, "input", layout), value, operand)
+        if access is not None:
+            reads.append(access)
+    return reads
+
+
+def _writes(state: State, node: Node, call: Call) -> list[Access]:
+    writes = []
+    for slot, (value, operand) in enumerate(zip(node.outputs, call.outputs, strict=False)):
+        if value is None:
+            if operand is not None:
+                state.say("malformed", "", f"output {slot} of node {node.name} is absent, but has an operand")
+            continue
+        access = _access(state, call, (slot, "output", call.layout), value, operand)
+        if access is not None:
+            writes.append(access)
+    return writes
+
+
+def _access(
+    state: State, call: Call, role: tuple[int, str, str], value: Value, operand: Operand | None
+) -> Access | None:
+    """The operand's bytes and what the kernel takes them for; None if it takes them for something else."""
+    slot, kind, layout = role
+    place = state.place(operand, value, f"{kind} {slot},")
+    if place is None or operand is None:
+        return None
+    placed = operand.placement
+    device = state.devices.get(call.device)
+    if place.space.device != call.device or placed.device != call.device:
+        where = f"{placed} in {state.words.place(place)}"
+        state.say(
+            "wrong-device",
+            value.name,
+            f"{kind} {slot}, %{value.name}, is {where}, but the call runs on {call.device}",
+            place,
+        )
+        return None
+    dtype = value.dtype if device is None else device.kernel_dtype(value.dtype)
+    if placed.dtype != dtype or stored_layout(value.shape, placed.layout) != stored_layout(value.shape, layout):
+        message = f"{kind} {slot}, %{value.name}, is stored as {placed}, but the kernel takes it as {dtype}/{layout}"
+        state.say("wrong-form", value.name, f"{message} [{state.words.place(place)}]", place)
+        return None
+    return Access(slot, value, place, state.images.image(value, dtype, layout))
+
+
+# -- overlaps ------------------------------------------------------------------------------------------------------
+
+
+def _check_overlaps(state: State, node: Node, operands: tuple[list[Access], list[Access]]) -> None:
+    """Two outputs are apart; an output meets an input only where the op allows it."""
+    reads, writes = operands
+    for i, write in enumerate(writes):
+        for other in writes[:i]:
+            if write.place.overlaps(other.place):
+                pair = f"outputs %{other.value.name} ({other.place}) and %{write.value.name}"
+                state.say(
+                    "overlap", write.value.name, f"{pair} ({state.words.place(write.place)}) share bytes", write.place
+                )
+        met = [read for read in reads if read.place.overlaps(write.place) and not _same_bytes(read, write)]
+        if met:
+            _check_inplace(state, node, write, met, operands)
+
+
+def _same_bytes(read: Access, write: Access) -> bool:
+    """Whether the write leaves every byte that it shares with the read as it was: a view onto itself."""
+    a, b = read.image, write.image
+    same = a.root is b.root and a.dtype == b.dtype and a.layout == b.layout
+    return same and a.at - read.place.lo == b.at - write.place.lo
+
+
+def _check_inplace(
+    state: State, node: Node, write: Access, met: list[Access], operands: tuple[list[Access], list[Access]]
+) -> None:
+    types = _placed_types(node, operands)
+    refusals = {read.slot: _refusal(node, write, read, types) for read in met}
+    repeatable = {read.value for read in met if refusals[read.slot] is None and _pair_repeats(node, write, read)}
+    for read in met:
+        kind, why = "illegal-inplace", refusals[read.slot]
+        if read.place.lo != write.place.lo or (why is not None and read.place.hi != write.place.hi):
+            kind = "overlap"
+        elif why is not None and read.value in repeatable:
+            continue
+        elif why is None and len(met) > 1 and read.value not in repeatable:
+            why = "another input is read from the same bytes"
+        if why is None:
+            continue
+        output = f"output %{write.value.name} ({state.words.place(write.place)})"
+        over = f"over input {read.slot}, %{read.value.name} ({read.place})"
+        state.say(kind, write.value.name, f"writes {output} {over}: {why}", write.place)
+        return
+
+
+def _refusal(
+    node: Node, write: Access, read: Access, types: tuple[list[TensorType | None], list[TensorType | None]]
+) -> str | None:
+    """Why this output must not be written over this input, or None where it may."""
+    same_start = read.place.lo == write.place.lo
+    if node.spec.updates.get(write.slot) == read.slot and same_start and read.place.hi == write.place.hi:
+        return None
+    pair = _pair(node, write.slot, read.slot)
+    if pair is None:
+        return f"{node.op} declares no such in-place pair"
+    if not same_start or (read.place.hi != write.place.hi and (pair.equal_bytes or write.place.hi > read.place.hi)):
+        return "they share a part of their bytes only"
+    return None if pair.condition is None else pair.condition(types[0], types[1], node.attrs)
+
+
+def _pair(node: Node, output: int, source: int) -> InplacePair | None:
+    return next((pair for pair in node.spec.inplace if pair.output == output and pair.input == source), None)
+
+
+def _pair_repeats(node: Node, write: Access, read: Access) -> bool:
+    pair = _pair(node, write.slot, read.slot)
+    return pair is not None and pair.repeats
+
+
+def _placed_types(
+    node: Node, operands: tuple[list[Access], list[Access]]
+) -> tuple[list[TensorType | None], list[TensorType | None]]:
+    """The node's types with the dtypes in which the operands are stored."""
+    inputs, outputs = list(node.input_types), list(node.output_types)
+    for types, accesses in ((inputs, operands[0]), (outputs, operands[1])):
+        for access in accesses:
+            types[access.slot] = access.value.type.with_dtype(access.image.dtype)
+    return inputs, outputs

@@ -1,0 +1,116 @@
+"""What the interpreter knows at one instruction: the bytes of every space, and who wrote, freed and rebound what.
+
+Holds true: an operand becomes a `Place` by its buffer, slot, offset and number of bytes only. `writes` lists every
+place where a root was ever written; it serves messages and the choice of kinds, never the question of what bytes hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from memopt.devices import Device
+from memopt.ir import Node, Value
+from memopt.lowering.program import Operand, Rebind
+from memopt.plan import MemoryPlan
+from memopt.types import DTYPES, itemsize
+from memopt.validate.findings import Finding, Report
+from memopt.validate.images import Images
+from memopt.validate.slots import Site, place_buffers
+from memopt.validate.spaces import Content, Image, Place
+from memopt.validate.words import Words
+
+__all__ = ["State"]
+
+
+class State:
+    """The symbolic machine. `index` is the instruction being interpreted, None at the start and the end."""
+
+    def __init__(self, plan: MemoryPlan) -> None:
+        self.plan = plan
+        self.graph = plan.graph
+        self.program = plan.program
+        self.report = Report()
+        self.words = Words(plan.program)
+        self.images = Images(plan.graph)
+        self.devices: dict[str, Device] = {device.name: device for device in plan.machine.all_devices}
+        self.sites: list[Site | None] = place_buffers(plan, self.report)
+        self.index: int | None = None
+        self.called: dict[Node, int] = {}
+        self.freed: dict[int, int] = {}
+        self.writes: dict[Value, list[Content]] = {}
+        self.rebinds: dict[str, list[tuple[int, Rebind]]] = {}
+        self.homes: dict[Value, Place] = {}
+
+    # -- findings -------------------------------------------------------------------------------------------------
+
+    @property
+    def here(self) -> str:
+        """The instruction being interpreted, in words."""
+        return self.words.instruction(self.index)
+
+    def say(self, kind: str, value: str, message: str, place: Place | None = None, same: Hashable = None) -> None:
+        """Report something about the current instruction; `message` goes on after its name."""
+        node, text = "", message
+        if self.index is not None:
+            node = str(getattr(self.program.instructions[self.index], "node", ""))
+            text = f"{self.here}: {message}"
+        device, lower, upper = ("", 0, 0) if place is None else (place.space.device, place.lo, place.hi)
+        self.report.add(Finding(kind, self.index, value, text, node, device, None, lower, upper), same)
+
+    # -- operands -------------------------------------------------------------------------------------------------
+
+    def place(self, operand: object, value: Value, role: str) -> Place | None:
+        """The bytes of an operand that stores `value`; None (and a finding) if it is no range of bytes at all."""
+        what = f"{role} %{value.name}"
+        if not isinstance(operand, Operand):
+            self.say("malformed", value.name, f"{what} has no operand")
+            return None
+        dtype = getattr(operand.placement, "dtype", None)
+        if dtype not in DTYPES or not isinstance(operand.offset, int):
+            self.say(
+                "malformed",
+                value.name,
+                f"{what} has the placement {operand.placement} and the offset {operand.offset!r}",
+            )
+            return None
+        site = self.site(operand.buffer)
+        if site is None:
+            self.say("malformed", value.name, f"{what} is in buffer #{operand.buffer}, which has no place in this plan")
+            return None
+        num_bytes = value.type.num_elements * itemsize(dtype)
+        lo = site.offset + operand.offset
+        place = Place(site.space, lo, lo + num_bytes, operand.buffer, operand.buffer in self.freed)
+        if operand.offset < 0 or operand.offset + num_bytes > site.size:
+            bounds = f"{self.words.buffer(place.buffer)} has bytes [{site.offset}, {site.offset + site.size})"
+            self.say("out-of-bounds", value.name, f"{what} is at {place}, but {bounds}", place)
+            return place if lo >= 0 else None
+        if place.freed:
+            by = self.words.instruction(self.freed[place.buffer])
+            self.say("malformed", value.name, f"{what} is at {self.words.place(place)}, after {by}", place)
+        return place
+
+    def site(self, buffer: object) -> Site | None:
+        """Where a buffer lies, None if there is no such buffer or slot."""
+        return self.sites[buffer] if isinstance(buffer, int) and 0 <= buffer < len(self.sites) else None
+
+    # -- bytes ----------------------------------------------------------------------------------------------------
+
+    def write(self, place: Place, image: Image, source: Content | None = None, fault: str = "") -> None:
+        """From now on the place holds `image`."""
+        content = Content(image.root, image.dtype, image.layout, self.index, place, source, fault)
+        place.space.write(place.lo, place.hi, content, image.at - place.lo)
+        self.writes.setdefault(image.root, []).append(content)
+
+    def drop(self, place: Place) -> None:
+        """From now on the place holds no value."""
+        place.space.write(place.lo, place.hi, Content(None, "", (), self.index, place), 0)
+
+    def check_pinned(self, place: Place, image: Image | None) -> None:
+        """Report a write to an undonated feed or never updated parameter, unless it is a view written onto itself."""
+        for lo, hi, value in place.space.pinned:
+            if place.lo >= hi or lo >= place.hi or (image is not None and place.space.holds(place.lo, place.hi, image)):
+                continue
+            what = "a parameter that no node updates" if value in self.graph.params else "a feed that is not donated"
+            written = "bytes" if image is None else self.words.wanted(image)
+            message = f"writes {written} to {self.words.place(place)}, where %{value.name} lies, {what}"
+            self.say("pinned-write", value.name, message, place, ("pinned", value))
