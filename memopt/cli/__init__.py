@@ -1,7 +1,7 @@
 """The command line: `memopt COMMAND ...`. One file a command; each has `add_parser(subparsers)`, which sets `func`.
 
-Exit status: 0 success, 1 where the answer is "no" (an invalid plan, a model that does not fit), 2 for bad usage or bad input,
-130 when interrupted. What memopt raises on purpose is one line on standard error, never a traceback.
+Exit status: 0 success, 1 where the answer is "no" (an invalid plan, a model that does not fit), 2 for bad usage or bad
+input, 130 when interrupted. What memopt raises on purpose is one line on standard error, never a traceback.
 """
 
 from __future__ import annotations

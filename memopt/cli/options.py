@@ -20,6 +20,7 @@ __all__ = [
     "add_model_options",
     "add_plot_option",
     "compile_options",
+    "load_feeds",
     "load_model",
     "make_machine",
     "names_machine",
@@ -40,10 +41,17 @@ def add_model_options(parser: argparse.ArgumentParser, *, default: str | None = 
     group.add_argument("--image", type=int, help="image size in pixels, of a built-in model")
     group.add_argument("--sequence", type=int, help="sequence length, of a built-in model")
     group.add_argument(
-        "--dims", metavar="NAME=SIZE", action="append", default=[], help="size of a named dimension of an ONNX file: batch=1"
+        "--dims",
+        metavar="NAME=SIZE",
+        action="append",
+        default=[],
+        help="size of a named dimension of an ONNX file: batch=1",
     )
     group.add_argument(
-        "--weights", choices=("file", "random"), default="file", help="take an ONNX file's weights, or replace them (default: file)"
+        "--weights",
+        choices=("file", "random"),
+        default="file",
+        help="take an ONNX file's weights, or replace them (default: file)",
     )
     group.add_argument("--seed", type=int, default=0, help="seed of random weights and feeds (default: 0)")
 
@@ -70,7 +78,9 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     """Strategy, transfer policy, frees."""
     group = parser.add_argument_group("plan")
     group.add_argument(
-        "--strategy", default="share", help="named pass list: none, rename, share, or one of your own package (default: share)"
+        "--strategy",
+        default="share",
+        help="named pass list: none, rename, share, or one of your own package (default: share)",
     )
     group.add_argument(
         "--transfer",
@@ -78,18 +88,26 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         choices=("fluid-1.5", "publish", "outer"),
         help="what happens to outputs whose variable was transferred as an input (default: publish)",
     )
-    group.add_argument("--free", default="eager", choices=("eager", "never"), help="free buffers after their last use (default: eager)")
     group.add_argument(
-        "--no-validate", action="store_true", help="accept a plan that is wrong, to see it be wrong (default: refuse it)"
+        "--free", default="eager", choices=("eager", "never"), help="free buffers after their last use (default: eager)"
+    )
+    group.add_argument(
+        "--no-validate",
+        action="store_true",
+        help="accept a plan that is wrong, to see it be wrong (default: refuse it)",
     )
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """`--json`."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead (docs/json.md describes it)")
 
 
 def add_plot_option(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--plot", metavar="FILE", help=f"write {what} to FILE (.png, .svg, .pdf); needs the extra 'plot'")
+    """`--plot`."""
+    parser.add_argument(
+        "--plot", metavar="FILE", help=f"write {what} to FILE (.png, .svg, .pdf); needs the extra 'plot'"
+    )
 
 
 def load_model(args: argparse.Namespace) -> Graph:
@@ -99,13 +117,19 @@ def load_model(args: argparse.Namespace) -> Graph:
     if models.has_model(args.model):
         _refuse(args, "dims", args.dims, "built-in models take --batch, --image and --sequence")
         return models.build(
-            args.model, batch=1 if args.batch is None else args.batch, image=args.image, sequence=args.sequence, seed=args.seed
+            args.model,
+            batch=1 if args.batch is None else args.batch,
+            image=args.image,
+            sequence=args.sequence,
+            seed=args.seed,
         )
     if not Path(args.model).exists():
         names = ", ".join(info.name for info in models.list_models())
         raise LoadError(f"{args.model!r} is neither a file nor a built-in model; those are {names}")
     for name in ("batch", "image", "sequence"):
-        _refuse(args, name, getattr(args, name), "it is for built-in models; a file's named dimensions are set with --dims")
+        _refuse(
+            args, name, getattr(args, name), "it is for built-in models; a file's named dimensions are set with --dims"
+        )
     import memopt
 
     dims = dict(_dimension(text) for text in args.dims)
@@ -122,6 +146,23 @@ def _dimension(text: str) -> tuple[str, int]:
     if not name or not size.isdigit():
         raise OptionError(f"--dims {text!r} is not of the form NAME=SIZE, such as batch=1")
     return name, int(size)
+
+
+def load_feeds(graph: Graph, path: str | None, seed: int) -> dict[str, Any]:
+    """Feeds from an `.npz` file (arrays by name; nothing in it is executed), or seeded random ones that fit `graph`."""
+    import zipfile
+
+    import numpy as np
+
+    from memopt.models import random_feeds
+
+    if path is None:
+        return random_feeds(graph, seed)
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise LoadError(f"feeds {path!r} are not a readable .npz file of plain arrays: {error}") from None
 
 
 def names_machine(args: argparse.Namespace) -> bool:
@@ -156,7 +197,9 @@ def _for_device(option: str, text: str, known: dict[str, dict[str, Any]]) -> tup
     if not colon or not rest:
         raise OptionError(f"{option} {text!r} is not of the form DEVICE:...")
     if device not in known:
-        raise OptionError(f"{option} {text!r} names the device {device!r}, which is not there; add it with --device {device}")
+        raise OptionError(
+            f"{option} {text!r} names the device {device!r}, which is not there; add it with --device {device}"
+        )
     return device, rest
 
 

@@ -23,7 +23,7 @@ def show(*items: Table | str) -> None:
         for i, item in enumerate(items):
             if i:
                 console.print()
-            console.print(item if isinstance(item, Table) else item, markup=False)
+            console.print(item, markup=False)
     else:
         print("\n\n".join(str(item) for item in items))
 
@@ -45,7 +45,7 @@ def _finite(value: Any) -> Any:
 
 @contextlib.contextmanager
 def progress_bar(total: int) -> Iterator[Callable[[str], None]]:
-    """Yields `advance(label)`, to be called before each of `total` pieces of work; says nothing unless stderr is a terminal."""
+    """Yields `advance(label)`, to be called before each of `total` pieces of work; silent where stderr is no tty."""
     if not sys.stderr.isatty():
         yield lambda label: None
         return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from memopt.errors import OptionError
 from memopt.ir import Graph
 from memopt.models.densenet import densenet121
-from memopt.models.feeds import random_feeds
+from memopt.models.feeds import fill_params, random_feeds
 from memopt.models.gpt import gpt
 from memopt.models.lenet import lenet
 from memopt.models.lstm import lstm
@@ -21,7 +21,16 @@ from memopt.models.net import ModelOptions
 from memopt.models.resnet import resnet18, resnet50
 from memopt.models.unet import unet
 
-__all__ = ["DEFAULT_MODEL", "ModelInfo", "ModelOptions", "build", "has_model", "list_models", "random_feeds"]
+__all__ = [
+    "DEFAULT_MODEL",
+    "ModelInfo",
+    "ModelOptions",
+    "build",
+    "fill_params",
+    "has_model",
+    "list_models",
+    "random_feeds",
+]
 
 #: What the commands take where no model is named.
 DEFAULT_MODEL = "resnet50"
@@ -29,7 +38,7 @@ DEFAULT_MODEL = "resnet50"
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A built-in model: its name, one line of description, and whether it takes images (else sequences or plain features)."""
+    """A built-in model: its name, one line of description, and the function that makes it."""
 
     name: str
     description: str
@@ -63,8 +72,8 @@ def build(
 ) -> Graph:
     """The built-in model `name` as a verified graph.
 
-    `image` (pixels), `sequence` (tokens, time steps) and `classes` are the model's own where None. Raises `OptionError` for an unknown
-    name or a size that the model cannot take.
+    `image` (pixels), `sequence` (tokens, time steps) and `classes` are the model's own where None. Raises `OptionError`
+    for an unknown name or a size that the model cannot take.
     """
     if name not in _MODELS:
         raise OptionError(f"there is no built-in model {name!r}; there are {', '.join(_MODELS)}")

@@ -11,18 +11,18 @@ _GROWTH = 32
 
 
 def densenet121(options: ModelOptions) -> Graph:
-    """Four dense blocks of 6, 12, 24 and 16 layers, growth 32; image 224 by default."""
+    """Dense blocks of 6, 12, 24 and 16 layers, growth 32; image 224."""
     net = Net("densenet121", options.seed)
     size = options.image or 224
     x = net.input("x", (options.batch, 3, size, size))
-    x = _activated(net, net.conv_layer(x, "stem.conv", 64, 7, 2), "stem")
+    x = _activated(net, net.conv_layer(x, "stem.conv", 64, (7, 2)), "stem")
     x = net.max_pool(x, "stem.pool", 3, 2, 1)
     for block, layers in enumerate((6, 12, 24, 16), start=1):
         for layer in range(layers):
             x = _dense_layer(net, x, f"block{block}.{layer}")
         if block < 4:
             x = _transition(net, x, f"transition{block}")
-    return net.finish(logits=net.classifier(_activated(net, x, "head"), options.classes or 1000))
+    return net.finish(net.classifier(_activated(net, x, "head"), options.classes or 1000))
 
 
 def _activated(net: Net, x: Value, name: str) -> Value:
@@ -31,13 +31,13 @@ def _activated(net: Net, x: Value, name: str) -> Value:
 
 
 def _dense_layer(net: Net, x: Value, name: str) -> Value:
-    y = net.conv_layer(_activated(net, x, f"{name}.1"), f"{name}.conv1", 4 * _GROWTH, 1)
-    y = net.conv_layer(_activated(net, y, f"{name}.2"), f"{name}.conv2", _GROWTH, 3)
+    y = net.conv_layer(_activated(net, x, f"{name}.1"), f"{name}.conv1", 4 * _GROWTH)
+    y = net.conv_layer(_activated(net, y, f"{name}.2"), f"{name}.conv2", _GROWTH, (3, 1))
     result: Value = net.op("Concat", x, y, name=f"{name}.concat", axis=1)
     return result
 
 
 def _transition(net: Net, x: Value, name: str) -> Value:
-    y = net.conv_layer(_activated(net, x, name), f"{name}.conv", x.shape[1] // 2, 1)
+    y = net.conv_layer(_activated(net, x, name), f"{name}.conv", x.shape[1] // 2)
     result: Value = net.op("AveragePool", y, name=f"{name}.pool", kernel_shape=(2, 2), strides=(2, 2))
     return result

@@ -1,4 +1,4 @@
-"""Seeded random feeds that fit a graph."""
+"""Seeded random feeds, and parameters, that fit a graph."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from memopt.ir import Graph, Value
 
-__all__ = ["random_feeds"]
+__all__ = ["fill_params", "random_feeds"]
 
 
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """feed name -> an array of its type: normal numbers; integers from 0 up to the shortest axis that they index, else up to 9."""
+    """feed name -> an array of its type: normal numbers; integers that fit the axes they index, else 0 to 9."""
     random = np.random.default_rng(seed)
     return {value.name: _random_array(random, value) for value in graph.inputs}
 
@@ -36,3 +36,22 @@ def _index_limit(value: Value) -> int:
             axis = node.attrs.get("axis", 0)
             lengths.append(node.inputs[0].shape[axis if isinstance(axis, int) else 0])
     return min(lengths, default=limit)
+
+
+def fill_params(graph: Graph, seed: int = 0) -> None:
+    """Give every parameter that has no data seeded random numbers: weights scaled by their fan-in, vectors near one."""
+    random = np.random.default_rng(seed)
+    for value in graph.params:
+        if graph.param_data(value) is None:
+            graph.set_param(value.name, _random_param(random, value))
+
+
+def _random_param(random: np.random.Generator, value: Value) -> NDArray[Any]:
+    dtype = np.dtype(value.dtype)
+    if dtype.kind != "f":
+        return np.zeros(value.shape, dtype)
+    if len(value.shape) < 2:
+        return random.uniform(0.5, 1.5, value.shape).astype(dtype)
+    fan_in = max(value.type.num_elements // max(max(value.shape[0], value.shape[-1]), 1), 1)
+    data: NDArray[Any] = random.standard_normal(value.shape) * np.sqrt(2 / fan_in)
+    return data.astype(dtype)

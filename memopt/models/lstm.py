@@ -1,4 +1,4 @@
-"""An unrolled LSTM (Hochreiter & Schmidhuber, 1997): one group of nodes for each time step, all reading the same weights."""
+"""An unrolled LSTM (Hochreiter & Schmidhuber, 1997): nodes for each time step, which all read the same weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FEATURES, _HIDDEN = 64, 128
 
 
 def lstm(options: ModelOptions) -> Graph:
-    """One layer of 128 over 64 features, unrolled; sequence 16 by default; the last state is classified."""
+    """One layer of 128 over 64 features, unrolled; sequence 16."""
     net = Net("lstm", options.seed)
     steps = options.sequence or 16
     x = net.input("x", (steps, options.batch, _FEATURES))
@@ -26,7 +26,7 @@ def lstm(options: ModelOptions) -> Graph:
         now = net.op("Slice", x, name=f"t{step}.slice", starts=(step,), ends=(step + 1,), axes=(0,))
         now = net.op("Squeeze", now, name=f"t{step}.x", axes=(0,))
         hidden, cell = _cell(net, f"t{step}", now, (hidden, cell), weights)
-    return net.finish(logits=net.linear(hidden, "logits", options.classes or 10, 1.0), cell=cell)
+    return net.finish(net.linear(hidden, "logits", options.classes or 10, 1.0), cell)
 
 
 def _cell(

@@ -14,4 +14,4 @@ def mlp(options: ModelOptions) -> Graph:
     x = net.input("x", (options.batch, 784))
     for layer in range(1, 4):
         x = net.op("Relu", net.linear(x, f"fc{layer}", 256), name=f"relu{layer}")
-    return net.finish(logits=net.linear(x, "logits", options.classes or 10, 1.0))
+    return net.finish(net.linear(x, "logits", options.classes or 10, 1.0))

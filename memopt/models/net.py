@@ -1,7 +1,8 @@
 """`Net`: a graph builder with the layers that the built-in models share, and seeded weights.
 
-Holds true: the same arguments give the same weights, bit for bit; weights are scaled (He) and running statistics chosen such
-that activations stay near unit size at every depth, and no layer is so near to the identity that losing its result would go unseen.
+Holds true: the same arguments give the same weights, bit for bit; weights are scaled (He) and running statistics chosen
+such that activations stay near unit size at every depth, and no layer is so near to the identity that losing its result
+would go unseen.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Net(GraphBuilder):
         super().__init__(name)
         self._random = np.random.Generator(np.random.SFC64(seed))
 
-    def finish(self, **outputs: Value) -> Graph:
+    def finish(self, *outputs: Value) -> Graph:
         """Fetch `outputs` and return the verified graph."""
-        self.output(*outputs.values())
+        self.output(*outputs)
         return self.build()
 
     # -- weights ------------------------------------------------------------------------------------------------
@@ -67,27 +68,26 @@ class Net(GraphBuilder):
     # -- layers -------------------------------------------------------------------------------------------------
 
     def conv_layer(
-        self, x: Value, name: str, channels: int, kernel: int = 1, stride: int = 1, *, groups: int = 1, bias: bool = False
+        self,
+        x: Value,
+        name: str,
+        channels: int,
+        window: tuple[int, int] = (1, 1),
+        *,
+        groups: int = 1,
+        bias: bool = False,
     ) -> Value:
-        """A convolution that keeps the size (divided by `stride`), without bias unless asked for one."""
-        per_group = x.shape[1] // groups
+        """A convolution with a `window` of (size, stride) that keeps the size but for the stride."""
+        (kernel, stride), per_group = window, x.shape[1] // groups
         inputs = [x, self.weight(f"{name}.weight", (channels, per_group, kernel, kernel), per_group * kernel * kernel)]
         if bias:
             inputs.append(self.uniform(f"{name}.bias", (channels,), -0.1, 0.1))
-        pad = kernel // 2
-        result: Value = self.op(
-            "Conv",
-            *inputs,
-            name=name,
-            kernel_shape=(kernel, kernel),
-            strides=(stride, stride),
-            pads=(pad, pad, pad, pad),
-            group=groups,
-        )
+        attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (kernel // 2,) * 4, "group": groups}
+        result: Value = self.op("Conv", *inputs, name=name, **attrs)
         return result
 
     def batch_norm(self, x: Value, name: str, gain: float = 1.0) -> Value:
-        """Inference batch normalization with learnt-looking statistics; the output's standard deviation is about `gain`."""
+        """Inference batch normalization with learnt-looking statistics; the output's deviation is about `gain`."""
         channels = (x.shape[1],)
         result: Value = self.op(
             "BatchNormalization",
@@ -104,18 +104,17 @@ class Net(GraphBuilder):
         """`x @ weight + bias` over the last axis, for x of any rank (`Gemm` for matrices)."""
         weight = self.weight(f"{name}.weight", (x.shape[-1], features), x.shape[-1], gain)
         bias = self.uniform(f"{name}.bias", (features,), -0.1, 0.1)
+        result: Value
         if len(x.shape) == 2:
-            result: Value = self.op("Gemm", x, weight, bias, name=name)
-            return result
-        product = self.op("MatMul", x, weight, name=f"{name}.matmul")
-        result = self.op("Add", product, bias, name=name)
+            result = self.op("Gemm", x, weight, bias, name=name)
+        else:
+            result = self.op("Add", self.op("MatMul", x, weight, name=f"{name}.matmul"), bias, name=name)
         return result
 
     def max_pool(self, x: Value, name: str, kernel: int, stride: int, pad: int = 0) -> Value:
         """Max pooling with a square window."""
-        result: Value = self.op(
-            "MaxPool", x, name=name, kernel_shape=(kernel, kernel), strides=(stride, stride), pads=(pad, pad, pad, pad)
-        )
+        attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (pad,) * 4}
+        result: Value = self.op("MaxPool", x, name=name, **attrs)
         return result
 
     def classifier(self, x: Value, classes: int) -> Value:

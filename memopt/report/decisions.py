@@ -18,7 +18,9 @@ def decision_dict(decision: Decision) -> dict[str, Any]:
     return {**fields, "subject": list(decision.subject)}
 
 
-def filter_decisions(decisions: Sequence[Decision], text: str | None = None, *, accepted: bool | None = None) -> list[Decision]:
+def filter_decisions(
+    decisions: Sequence[Decision], text: str | None = None, *, accepted: bool | None = None
+) -> list[Decision]:
     """Those that are accepted (or refused), and whose node, values, pass or rule contain `text`."""
     found = [d for d in decisions if accepted is None or d.accepted is accepted]
     if text:
@@ -31,10 +33,14 @@ def decisions_table(decisions: Sequence[Decision]) -> Table:
     groups: dict[tuple[str, bool, str], list[int]] = {}
     for decision in decisions:
         rule = decision.rule or decision.reason
-        groups.setdefault((decision.pass_name, not decision.accepted, "" if decision.accepted else rule), []).append(decision.bytes)
+        groups.setdefault((decision.pass_name, not decision.accepted, "" if decision.accepted else rule), []).append(
+            decision.bytes
+        )
     order = {name: i for i, name in enumerate(dict.fromkeys(d.pass_name for d in decisions))}
     rows = []
-    for (name, refused, rule), sizes in sorted(groups.items(), key=lambda item: (order[item[0][0]], item[0][1], -sum(item[1]))):
+    for (name, refused, rule), sizes in sorted(
+        groups.items(), key=lambda item: (order[item[0][0]], item[0][1], -sum(item[1]))
+    ):
         verdict = "refused" if refused else "accepted"
         rows.append((name, verdict, rule, str(len(sizes)), format_bytes(sum(sizes))))
     title = "What the passes decided" if rows else "No pass ran: every value has a buffer of its own."

@@ -1,6 +1,6 @@
 """Pictures: each strategy's memory over time, and a plan's arenas. matplotlib (the `plot` extra) is imported on use.
 
-Lines differ in dash and width as well as in colour, and the colours (Okabe & Ito, 2008) are apart for every kind of colour vision.
+Lines differ in dash and width as well as in colour, and the colours (Okabe & Ito, 2008) differ in every colour vision.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def save_figure(figure: Any, path: str | Path) -> None:
 
 
 def memory_figure(curves: Sequence[Curve], title: str) -> Any:
-    """Small multiples, a row for each transfer policy and a column for each device; one line a strategy, its peak marked."""
+    """Small multiples: a row a transfer policy, a column a device; in each, a line a strategy with its peak marked."""
     figure_class = _pyplot()
     transfers = list(dict.fromkeys(curve.transfer for curve in curves))
     devices = list(dict.fromkeys(curve.device for curve in curves))
@@ -75,7 +75,9 @@ def memory_figure(curves: Sequence[Curve], title: str) -> Any:
             for curve in curves:
                 if (curve.transfer, curve.device) == (transfer, device):
                     _draw_curve(axes, curve, _STYLES[strategies.index(curve.strategy) % len(_STYLES)])
-            axes.set_title(device if len(transfers) == 1 else f"{device}, transfer {transfer}", fontsize=9.5, loc="left")
+            axes.set_title(
+                device if len(transfers) == 1 else f"{device}, transfer {transfer}", fontsize=9.5, loc="left"
+            )
             _finish_axes(axes, row == len(transfers) - 1, column == 0)
     return figure
 
@@ -107,7 +109,7 @@ def _finish_axes(axes: Any, bottom: bool, left: bool) -> None:
 
 
 def arena_figure(plan: MemoryPlan, title: str) -> Any:
-    """A panel for each device: every buffer a rectangle (time across, offset up), with live bytes and height as lines."""
+    """A panel for each device: every buffer a box (time across, offset up); live bytes and height as lines."""
     figure_class = _pyplot()
     used = [d.name for d in plan.machine.all_devices if plan.devices[d.name].height_bytes] or [plan.machine.default]
     figure = figure_class(figsize=(9.0, 0.8 + 3.2 * len(used)), layout="constrained")
@@ -136,7 +138,15 @@ def _draw_arena(axes: Any, plan: MemoryPlan, device: str) -> None:
         if boxes:
             start, length, offset, size = (np.array(column, dtype=float) for column in zip(*boxes, strict=True))
             axes.bar(
-                start, size, length, offset, align="edge", color=_KINDS[kind], edgecolor="white", linewidth=0.5, label=kind
+                start,
+                size,
+                length,
+                offset,
+                align="edge",
+                color=_KINDS[kind],
+                edgecolor="white",
+                linewidth=0.5,
+                label=kind,
             )
 
 

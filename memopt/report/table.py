@@ -1,7 +1,7 @@
-"""One kind of table for everything that people read: plain ASCII text of at most 80 columns, or a rich table in a terminal.
+"""One kind of table for all that people read: plain ASCII text of at most 80 columns, or a rich table in a terminal.
 
-Holds true: `str(table)` contains no line over `WIDTH` columns, no escape codes, and no character beyond those of its cells; the widest
-left-aligned columns are cut with `...` where the text would not fit.
+Holds true: `str(table)` has no escape codes, and no character beyond ASCII but those of its cells; no line is over
+`WIDTH` columns, as the widest left-aligned columns are cut with `...` where the text would not fit.
 """
 
 from __future__ import annotations
@@ -61,11 +61,16 @@ class Table:
                 Text(header, "bold"), justify="right" if column.startswith(">") else "left", width=width, no_wrap=True
             )
         for row in self.rows:
-            cells = [_cut(cell, width) for cell, width in zip(row, widths, strict=True)] if row else ["-" * w for w in widths]
+            cells = (
+                [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
+                if row
+                else ["-" * w for w in widths]
+            )
             grid.add_row(*(Text(cell, _style(cell)) for cell in cells))
         title = [Text(line, "bold") for line in textwrap.wrap(self.title, WIDTH)]
         notes = [Text(line, "dim") for line in self._wrapped_notes()]
-        return Group(*title, *([Text(), grid] if self.columns else []), *notes)
+        middle: list[Text | RichTable] = [Text(), grid] if self.columns else []
+        return Group(*title, *middle, *notes)
 
     def _wrapped_notes(self) -> list[str]:
         lines: list[str] = []
@@ -82,7 +87,9 @@ class Table:
             gap = " "
         excess = sum(widths) + len(gap) * (len(widths) - 1) - WIDTH
         while excess > 0:
-            cuttable = [i for i, column in enumerate(self.columns) if not column.startswith(">") and widths[i] > _SHORTEST]
+            cuttable = [
+                i for i, column in enumerate(self.columns) if not column.startswith(">") and widths[i] > _SHORTEST
+            ]
             if not cuttable:
                 break
             widest = max(cuttable, key=lambda i: widths[i])

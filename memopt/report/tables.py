@@ -9,7 +9,7 @@ from memopt.plan import DeviceUse, MemoryPlan
 from memopt.report.table import Table, row_dict
 from memopt.types import format_bytes
 
-__all__ = ["DEVICE_FIELDS", "device_dict", "describe_plan", "plan_table"]
+__all__ = ["DEVICE_FIELDS", "describe_plan", "device_dict", "plan_table"]
 
 _DEVICES_A_TABLE = 5
 #: The fields of a device in JSON, in order.
@@ -28,8 +28,8 @@ DEVICE_FIELDS = (
     "status",
 )
 _COUNTED = (
-    "Arena: outputs of nodes, graph outputs and transfer copies while they live; its height is what is allocated, its peak the most "
-    "that is live at once. Scratch, feeds and parameters lie beside it. Total is all of them."
+    "Arena: outputs of nodes, graph outputs and transfer copies while they live; its height is what is allocated, "
+    "its peak the most that is live at once. Scratch, feeds and parameters lie beside it. Total is all of them."
 )
 
 
@@ -56,7 +56,9 @@ def plan_table(plan: MemoryPlan) -> Table:
         chunk = names[start : start + _DEVICES_A_TABLE]
         if start:
             rows += [(), ("", *_padded(chunk, len(first)))]
-        rows += [(label, *_padded(cells, len(first))) for label, cells in _metrics([plan.devices[name] for name in chunk])]
+        rows += [
+            (label, *_padded(cells, len(first))) for label, cells in _metrics([plan.devices[name] for name in chunk])
+        ]
     columns = ("per device", *(f">{name}" for name in first))
     return Table(describe_plan(plan), columns, tuple(rows), (_COUNTED,))
 

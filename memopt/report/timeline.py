@@ -1,7 +1,7 @@
 """How many bytes are live when, from a plan's buffers; what lies there at the peak.
 
-Holds true: a buffer of the arena counts with its size from the instruction that first touches it up to the one that frees it
-(half-open), on its own device only. Feeds, parameters and scratch are counted apart, not here.
+Holds true: a buffer of the arena counts with its size from the instruction that first touches it up to the one that
+frees it (half-open), on its own device only. Feeds, parameters and scratch are counted apart, not here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LiveBuffer:
 
 
 def at_peak(plan: MemoryPlan, device: str) -> tuple[int, tuple[LiveBuffer, ...]]:
-    """(the instruction at which `device` first reaches its peak, the buffers live there, largest first); (0, ()) if it holds nothing."""
+    """(instruction at which `device` first reaches its peak, buffers live there, largest first)."""
     live = live_bytes(plan)[device]
     if not len(live) or not live.max():
         return 0, ()
@@ -78,7 +78,8 @@ def at_peak(plan: MemoryPlan, device: str) -> tuple[int, tuple[LiveBuffer, ...]]
     }
     written, read = _writers_and_readers(plan.program, here, peak)
     held = [
-        LiveBuffer(b, *written.get(b.id, (b.name, "-")), _last_reader(plan.program, b, read.get(b.id, "-"))) for b in here.values()
+        LiveBuffer(b, *written.get(b.id, (b.name, "-")), _last_reader(plan.program, b, read.get(b.id, "-")))
+        for b in here.values()
     ]
     return peak, tuple(sorted(held, key=lambda item: (-item.buffer.size_bytes, item.buffer.id)))
 
