@@ -1,1 +1,50 @@
-"""memopt: compile a tensor graph into a checked memory plan, and run it."""
+"""memopt: compile a tensor graph into a checked memory plan, and run it.
+
+    import memopt
+
+    graph = memopt.load("model.onnx", dims={"batch": 1})
+    plan = memopt.compile(graph, passes="share", machine=memopt.Machine.host_and("gpu", lacks={"BatchNormalization"}))
+    print(plan.report())
+    outputs = plan.run({"x": x})
+
+This package imports neither numba nor onnx, networkx or scipy until they are needed.
+"""
+
+from memopt.compare import Comparison, compare
+from memopt.compile import Plan, compile, load_plan
+from memopt.devices import Device, Machine
+from memopt.errors import InvalidPlanError, MemoptError
+from memopt.frontends import load
+from memopt.ir import Graph, GraphBuilder, parse
+from memopt.pipeline import Decision, PassResult, known_passes, known_strategies, run_pipeline
+from memopt.runtime import run_reference
+from memopt.types import TensorType
+from memopt.validate import Finding, validate
+
+__all__ = [
+    "Comparison",
+    "Decision",
+    "Device",
+    "Finding",
+    "Graph",
+    "GraphBuilder",
+    "InvalidPlanError",
+    "Machine",
+    "MemoptError",
+    "PassResult",
+    "Plan",
+    "TensorType",
+    "__version__",
+    "compare",
+    "compile",
+    "known_passes",
+    "known_strategies",
+    "load",
+    "load_plan",
+    "parse",
+    "run_pipeline",
+    "run_reference",
+    "validate",
+]
+
+__version__ = "0.1.0"
