@@ -1,0 +1,142 @@
+"""Bytes, paths and messages to a checked `ModelProto`.
+
+Holds true of what `read_model` returns: it is protobuf with a graph, every string in it that memopt reads is text, its opset is one that
+memopt knows, and the file it came from (if any) is named in `Model.source` for errors. What ops it uses is not looked at here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import GraphProto, ModelProto, NodeProto
+
+from memopt.errors import LoadError
+from memopt.frontends.problems import shown
+
+__all__ = ["MAX_OPSET", "MIN_OPSET", "Model", "check_model", "read_model", "walk_nodes"]
+
+MIN_OPSET = 7
+#: 24 to 28 only add element types to the ops that memopt has.
+MAX_OPSET = 28
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model and where it came from. `folder` is that of its file (None: it came from memory)."""
+
+    proto: ModelProto
+    source: str
+    folder: Path | None
+    opset: int
+
+
+def read_model(source: str | os.PathLike[str] | bytes | ModelProto) -> Model:
+    """Read `source`; raises `LoadError` naming it and what is wrong."""
+    if isinstance(source, ModelProto):
+        return _examined(source, "the model", None)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _examined(_parsed(bytes(source), "the model"), "the model", None)
+    if not isinstance(source, (str, os.PathLike)):
+        raise LoadError(f"cannot load a {type(source).__name__}; give a path, bytes or an onnx.ModelProto")
+    path = Path(source)
+    if not path.is_file():
+        raise LoadError(f"{path} is not a regular file; give the path of an ONNX model")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise LoadError(f"cannot read {path}: {error.strerror or error}") from None
+    return _examined(_parsed(content, str(path)), str(path), path.parent)
+
+
+def _parsed(content: bytes, source: str) -> ModelProto:
+    if not content:
+        raise LoadError(f"{source} is empty; an ONNX model was expected")
+    model = ModelProto()
+    try:
+        model.ParseFromString(content)
+    except (DecodeError, ValueError):
+        raise LoadError(
+            f"{source} is not an ONNX model: its {len(content)} bytes are not such a protobuf message (truncated, or another "
+            "format); text graphs end in .txt or .memopt"
+        ) from None
+    return model
+
+
+def _examined(model: ModelProto, source: str, folder: Path | None) -> Model:
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise LoadError(f"{source} holds no graph; is it an ONNX model?")
+    _check_strings(model, source)
+    return Model(model, source, folder, _opset(model, source))
+
+
+def _opset(model: ModelProto, source: str) -> int:
+    versions = {entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAINS}
+    if len(versions) != 1:
+        found = ", ".join(map(str, sorted(versions))) or "none"
+        raise LoadError(f"{source} imports the opsets {found} of the ONNX domain; want exactly one")
+    version = int(versions.pop())
+    if not MIN_OPSET <= version <= MAX_OPSET:
+        raise LoadError(
+            f"{source} uses opset {version}; memopt reads {MIN_OPSET} to {MAX_OPSET}. "
+            "Convert it with onnx.version_converter.convert_version"
+        )
+    return version
+
+
+def walk_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Every node of `graph` and of the graphs within it."""
+    stack = [graph]
+    while stack:
+        for node in stack.pop().node:
+            yield node
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    stack.append(attribute.g)
+                stack.extend(attribute.graphs)
+
+
+def _check_strings(model: ModelProto, source: str) -> None:
+    """protobuf gives bytes for strings that are not UTF-8; and a reader of names must not meet them."""
+    graph = model.graph
+    names: list[object] = [graph.name, *(entry.domain for entry in model.opset_import)]
+    for value in (*graph.input, *graph.output):
+        names.append(value.name)
+        names += [dim.dim_param for dim in value.type.tensor_type.shape.dim]
+    for tensor in graph.initializer:
+        names += [tensor.name, *(text for entry in tensor.external_data for text in (entry.key, entry.value))]
+    for node in walk_nodes(graph):
+        names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        names += [attribute.name for attribute in node.attribute]
+    for name in names:
+        if not isinstance(name, str):
+            raise LoadError(f"{source} is broken: the name {name!r} in it is not UTF-8 text")
+
+
+def check_model(model: Model, nodes: Sequence[NodeProto]) -> None:
+    """Run onnx's checker, with type inference, on a copy with `nodes` in this order and without weights: it then needs no second copy of them, opens no
+    external file, and is quick. The sizes of weights are checked where they are read."""
+    proto, bare = model.proto, ModelProto()
+    bare.ir_version = proto.ir_version
+    bare.producer_name = proto.producer_name
+    bare.opset_import.extend(proto.opset_import)
+    graph = proto.graph
+    bare.graph.name = graph.name or "graph"
+    bare.graph.node.extend(nodes)
+    bare.graph.input.extend(graph.input)
+    bare.graph.output.extend(graph.output)
+    named = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        if tensor.name not in named:
+            bare.graph.input.append(
+                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            )
+    try:
+        onnx.checker.check_model(bare, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        raise LoadError(f"{model.source} is not a valid ONNX model: {shown(error, 500)}") from None
