@@ -141,7 +141,7 @@ def make_window(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> Wi
     dilations = _per_axis(attrs, "dilations", rank)
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     begin, end = _pads(attrs, sizes, strides, spans)
-    ceil = bool(attrs.get("ceil_mode", 0)) and attrs["auto_pad"] == "NOTSET"
+    ceil = bool(attrs.get("ceil_mode", 0))
     out = []
     for axis in range(rank):
         room = sizes[axis] + begin[axis] + end[axis] - spans[axis]

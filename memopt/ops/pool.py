@@ -37,12 +37,22 @@ _POOL_ATTRS = {**WINDOW_ATTRS, "ceil_mode": Attr("int", 0), "kernel_shape": Attr
 
 
 def _window(data: TensorType, attrs: Attrs) -> Window:
-    """The pool's window; a pad must be smaller than the kernel, or a window could lie in padding alone."""
+    """The pool's window; each of its positions must see data, since the maximum of padding alone is nothing."""
     window = make_window(data.shape[2:], cast("tuple[int, ...]", attrs["kernel_shape"]), attrs)
-    if any(pad >= k for pad, k in zip(window.begin + window.end, window.kernel * 2, strict=True)):
-        pads = window.begin + window.end
-        raise TypeInferenceError(f"pads = {pads}: each must be smaller than its side of kernel_shape = {window.kernel}")
+    for axis in range(len(window.out)):
+        if not _seen(window, axis, 0, window.sizes[axis]).all():
+            raise TypeInferenceError(
+                f"pads = {window.begin + window.end}: with kernel_shape = {window.kernel} and dilations = "
+                f"{window.dilations}, a window would see only padding on spatial axis {axis}"
+            )
     return window
+
+
+def _seen(window: Window, axis: int, low: int, high: int) -> Array:
+    """For each output position of `axis`: how many taps lie in [low, high)."""
+    starts = np.arange(window.out[axis]) * window.strides[axis] - window.begin[axis]
+    places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+    return np.asarray(((places >= low) & (places < high)).sum(axis=1))
 
 
 def _need_images(data: TensorType) -> None:
@@ -111,9 +121,7 @@ def _counts(window: Window, include_pad: bool) -> Array:
     counts = np.ones(window.out)
     for axis, size in enumerate(window.sizes):
         low, high = (-window.begin[axis], size + window.end[axis]) if include_pad else (0, size)
-        starts = np.arange(window.out[axis]) * window.strides[axis] - window.begin[axis]
-        seen = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        along = ((seen >= low) & (seen < high)).sum(axis=1)
+        along = _seen(window, axis, low, high)
         counts *= along.reshape(-1, *(1,) * (len(window.sizes) - axis - 1))
     return counts
 
@@ -125,7 +133,7 @@ def _reference_average_pool(arrays: Arrays, attrs: Attrs, outputs: Sequence[Tens
     total = np.zeros(outputs[0].shape, np.float64)
     for _, seen in taps(data, window, 0.0):
         total += seen
-    return [(total / np.maximum(_counts(window, bool(attrs["count_include_pad"])), 1)).astype(data.dtype)]
+    return [(total / _counts(window, bool(attrs["count_include_pad"]))).astype(data.dtype)]
 
 
 def _reference_global_average(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
