@@ -5,6 +5,7 @@ Lines differ in dash and width as well as in colour, and the colours (Okabe & It
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,8 @@ def memory_figure(curves: Sequence[Curve], title: str) -> Any:
     strategies = list(dict.fromkeys(curve.strategy for curve in curves))
     width = max(5.2 * len(devices), 7.0)
     figure = figure_class(figsize=(width, 0.9 + 2.5 * len(transfers)), layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(title, int(width * 11)), fontsize=10.5, x=0.01, ha="left")
+    tops = {d: max((c.live.max(initial=0) for c in curves if c.device == d), default=0) / _MIB for d in devices}
     grid = figure.subplots(len(transfers), len(devices), sharex=True, sharey="col", squeeze=False)
     for row, transfer in enumerate(transfers):
         for column, device in enumerate(devices):
@@ -78,6 +80,7 @@ def memory_figure(curves: Sequence[Curve], title: str) -> Any:
             axes.set_title(
                 device if len(transfers) == 1 else f"{device}, transfer {transfer}", fontsize=9.5, loc="left"
             )
+            axes.set_ylim(0, tops[device] * (1.15 + 0.12 * len(strategies)) or 1)
             _finish_axes(axes, row == len(transfers) - 1, column == 0)
     return figure
 
@@ -98,8 +101,6 @@ def _finish_axes(axes: Any, bottom: bool, left: bool) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=0)
-    low, high = 0.0, axes.get_ylim()[1]
-    axes.set_ylim(low, high * 1.45)
     axes.tick_params(labelsize=8)
     if bottom:
         axes.set_xlabel("step (node in execution order)", fontsize=9)
@@ -113,7 +114,7 @@ def arena_figure(plan: MemoryPlan, title: str) -> Any:
     figure_class = _pyplot()
     used = [d.name for d in plan.machine.all_devices if plan.devices[d.name].height_bytes] or [plan.machine.default]
     figure = figure_class(figsize=(9.0, 0.8 + 3.2 * len(used)), layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure.suptitle(textwrap.fill(title, 100), fontsize=10.5, x=0.01, ha="left")
     live = live_bytes(plan)
     for axes, device in zip(figure.subplots(len(used), 1, squeeze=False)[:, 0], used, strict=True):
         _draw_arena(axes, plan, device)
@@ -144,8 +145,8 @@ def _draw_arena(axes: Any, plan: MemoryPlan, device: str) -> None:
                 offset,
                 align="edge",
                 color=_KINDS[kind],
-                edgecolor="white",
-                linewidth=0.5,
+                edgecolor="#555555",
+                linewidth=0.2,
                 label=kind,
             )
 
