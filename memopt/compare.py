@@ -103,8 +103,8 @@ class Comparison:
         unit, divisor = _unit(self.rows)
         columns = ("strategy", "transfer", "device", ">peak", ">arena", ">saved", ">copies", "result", ">error")
         lines: list[tuple[str, ...]] = []
-        for row in self.rows:
-            if lines and row.strategy != self.rows[0].strategy and not any(line[0] == row.strategy for line in lines):
+        for before, row in zip((None, *self.rows), self.rows, strict=False):
+            if before is not None and before.strategy != row.strategy and len(self.rows) > 3:
                 lines.append(())
             lines += self._lines(row, divisor)
         notes = [f"Sizes in {unit}. {_COUNTED}"]
