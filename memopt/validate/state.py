@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from memopt.devices import Device
+from memopt.devices import Device, Placement
 from memopt.ir import Node, Value
 from memopt.lowering.program import Operand, Rebind
 from memopt.plan import MemoryPlan
@@ -65,19 +65,15 @@ class State:
         if not isinstance(operand, Operand):
             self.say("malformed", value.name, f"{what} has no operand")
             return None
-        dtype = getattr(operand.placement, "dtype", None)
-        if dtype not in DTYPES or not isinstance(operand.offset, int):
-            self.say(
-                "malformed",
-                value.name,
-                f"{what} has the placement {operand.placement} and the offset {operand.offset!r}",
-            )
+        placed = operand.placement
+        if not _is_placement(placed) or not isinstance(operand.offset, int):
+            self.say("malformed", value.name, f"{what} is {placed!s} at offset {operand.offset!r}, which is no placement")
             return None
         site = self.site(operand.buffer)
         if site is None:
             self.say("malformed", value.name, f"{what} is in buffer #{operand.buffer}, which has no place in this plan")
             return None
-        num_bytes = value.type.num_elements * itemsize(dtype)
+        num_bytes = value.type.num_elements * itemsize(placed.dtype)
         lo = site.offset + operand.offset
         place = Place(site.space, lo, lo + num_bytes, operand.buffer, operand.buffer in self.freed)
         if operand.offset < 0 or operand.offset + num_bytes > site.size:
@@ -114,3 +110,8 @@ class State:
             written = "bytes" if image is None else self.words.wanted(image)
             message = f"writes {written} to {self.words.place(place)}, where %{value.name} lies, {what}"
             self.say("pinned-write", value.name, message, place, ("pinned", value))
+
+
+def _is_placement(placed: object) -> bool:
+    """Whether it says how bytes are stored."""
+    return isinstance(placed, Placement) and placed.dtype in DTYPES and placed.layout in ("NCHW", "NHWC")
