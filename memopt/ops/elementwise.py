@@ -2,7 +2,7 @@
 
 Holds true: what an op does to one element is a `ScalarForm`, an expression of the scalar functions of
 `memopt.kernels.elementwise`. A chain of ops is the expression of their expressions, so a fused node needs no kernel of
-its own: `loop_call(form, inputs, output)`.
+its own: `compose` the forms, then `loop_call(form, inputs, output)`.
 
 Integer `Div` truncates and gives 0 for x / 0; integer `Pow` wraps, and is 0 for negative exponents (but of 1 and -1);
 `Cast` of a float that does not fit an integer dtype gives an unspecified value and never an error. `Clip` has its
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from memopt.ops import elementwise_infer as rules
 from memopt.ops.elementwise_infer import ANY, BOOL, FLOAT, NUMBER, inplace_over, same_dtype
-from memopt.ops.elementwise_loops import ScalarForm, loop_call
+from memopt.ops.elementwise_loops import ScalarForm, compose, loop_call
 from memopt.ops.elementwise_math import MEANINGS, clip_limits, real, reference_of
 from memopt.ops.spec import (
     ANY_LAYOUT,
@@ -32,7 +32,7 @@ from memopt.ops.spec import (
 )
 from memopt.types import TensorType
 
-__all__ = ["OPS", "ScalarForm", "loop_call", "scalar_form"]
+__all__ = ["OPS", "ScalarForm", "compose", "loop_call", "scalar_form"]
 
 #: The form of an op for these input and output types, or None where it has no kernel.
 FormRule = Callable[[Sequence[TensorType], TensorType, Attrs], ScalarForm | None]

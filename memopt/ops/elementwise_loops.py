@@ -7,13 +7,14 @@ and neighbours that all operands walk alike are merged; what is one dimension th
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memopt.ops.spec import DEFAULT_LAYOUT, ArrayArg, KernelCall
 from memopt.types import TensorType
 
-__all__ = ["ScalarForm", "loop_call"]
+__all__ = ["ScalarForm", "compose", "loop_call"]
 
 #: Loops are padded to this many dimensions, so that shapes share compiled variants.
 _RANK = 4
@@ -28,6 +29,21 @@ class ScalarForm:
 
     text: str
     scalars: tuple[int | float, ...] = ()
+
+
+def compose(outer: ScalarForm, arguments: Sequence[ScalarForm]) -> ScalarForm:
+    """`outer` of `arguments`: each argument, over the x0, x1, … of the whole chain, stands for one operand."""
+    scalars = list(outer.scalars)
+    texts = []
+    for argument in arguments:
+        texts.append(_renamed(argument.text, "s", [f"s{len(scalars) + i}" for i in range(len(argument.scalars))]))
+        scalars.extend(argument.scalars)
+    return ScalarForm(_renamed(outer.text, "x", texts), tuple(scalars))
+
+
+def _renamed(text: str, letter: str, names: Sequence[str]) -> str:
+    """`text` with `names[i]` for each `<letter><i>`."""
+    return re.sub(rf"\b{letter}(\d+)\b", lambda found: names[int(found[1])], text)
 
 
 def loop_call(
