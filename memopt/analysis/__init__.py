@@ -1,0 +1,62 @@
+"""What passes, orders and reports ask of a graph: liveness, aliases, occupancy, and who may share with whom."""
+
+from memopt.analysis.alias import Aliases, analyze_aliases, view_source
+from memopt.analysis.inplace import walk_inplace
+from memopt.analysis.liveness import (
+    Interval,
+    Kept,
+    Liveness,
+    analyze_liveness,
+    buffer_interval,
+    buffer_size,
+    live_profile,
+    peak_bytes,
+    profile_of,
+    updated_value,
+)
+from memopt.analysis.occupancy import Occupancy, Tenant
+from memopt.analysis.order import Order
+from memopt.analysis.reuse import ReuseRecord, borrower_refusal, walk_reuse
+from memopt.analysis.sharing import (
+    Candidate,
+    Reason,
+    Verdict,
+    candidates_of,
+    judge,
+    op_refusal,
+    param_variables,
+    pinned_variables,
+    where_read,
+)
+
+__all__ = [
+    "Aliases",
+    "Candidate",
+    "Interval",
+    "Kept",
+    "Liveness",
+    "Occupancy",
+    "Order",
+    "Reason",
+    "ReuseRecord",
+    "Tenant",
+    "Verdict",
+    "analyze_aliases",
+    "analyze_liveness",
+    "borrower_refusal",
+    "buffer_interval",
+    "buffer_size",
+    "candidates_of",
+    "judge",
+    "live_profile",
+    "op_refusal",
+    "param_variables",
+    "peak_bytes",
+    "pinned_variables",
+    "profile_of",
+    "updated_value",
+    "view_source",
+    "walk_inplace",
+    "walk_reuse",
+    "where_read",
+]

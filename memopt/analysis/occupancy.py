@@ -1,0 +1,164 @@
+"""Who is in which bytes of which buffer when: the table that passes consult and keep as they edit the storage.
+
+Holds true between edits, for every buffer: its tenants are listed by the end of their interval, its span runs from the
+first to the last of them, its size is where the furthest reaches; `profile` is the sum of sizes over spans. `share` and
+`rename` are the only edits; both move whole buffers, and change `graph.storage` and the table together.
+
+A merge costs O(k log n + moves) for the k tenants that move; the peak after it O(n) by NumPy.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.analysis.alias import analyze_aliases
+from memopt.analysis.liveness import Interval, analyze_liveness, profile_of
+from memopt.ir import Buffer, Graph, Value, Variable
+
+__all__ = ["Occupancy", "Tenant"]
+
+
+class Tenant(NamedTuple):
+    """A value in bytes `[low, high)` of its buffer during steps `[start, end)`; `order` makes the listing unique."""
+
+    end: int
+    start: int
+    order: int
+    low: int
+    high: int
+    value: Value
+
+
+class Occupancy:
+    """The tenants of every buffer of a graph, and the live bytes that result."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.liveness = analyze_liveness(graph)
+        self.aliases = analyze_aliases(graph)
+        self._tenants: dict[Buffer, list[Tenant]] = {}
+        self._span: dict[Buffer, Interval] = {}
+        self._size: dict[Buffer, int] = {}
+        self._first: dict[Buffer, tuple[int, int, Value]] = {}
+        order = {value: i for i, value in enumerate(graph.values)}
+        for buffer in graph.storage.buffers:
+            tenants = []
+            for variable in graph.storage.variables_of(buffer):
+                for value in graph.storage.values_of(variable):
+                    start, end = self.liveness.intervals[value]
+                    low = variable.offset
+                    tenants.append(Tenant(end, start, order[value], low, low + value.nbytes, value))
+            self._tenants[buffer] = sorted(tenants)
+            self._span[buffer] = Interval(min(t.start for t in tenants), max(t.end for t in tenants))
+            self._size[buffer] = max(t.high for t in tenants)
+            self._first[buffer] = min((t.start, t.order, t.value) for t in tenants)
+        spans = ((span, self._size[buffer]) for buffer, span in self._span.items())
+        self.profile: NDArray[np.int64] = profile_of(spans, self.liveness.num_steps)
+        self._peak: int | None = None
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def span(self, buffer: Buffer) -> Interval:
+        """When `buffer` is live, gaps included."""
+        return self._span[buffer]
+
+    def size(self, buffer: Buffer) -> int:
+        """The bytes of `buffer`."""
+        return self._size[buffer]
+
+    def tenants(self, buffer: Buffer) -> tuple[Tenant, ...]:
+        """Every tenant of `buffer`, by the end of its interval."""
+        return tuple(self._tenants[buffer])
+
+    def tenants_after(self, buffer: Buffer, step: int) -> list[Tenant]:
+        """The tenants of `buffer` that are live after `step` has begun."""
+        tenants = self._tenants[buffer]
+        return tenants[bisect.bisect_left(tenants, (step + 1,)) :]
+
+    @property
+    def peak(self) -> int:
+        """The largest sum of live bytes at a step."""
+        if self._peak is None:
+            self._peak = int(self.profile.max())
+        return self._peak
+
+    def begins(self, value: Value) -> bool:
+        """Whether no tenant of `value`'s buffer comes before `value`: it has borrowed no bytes."""
+        return self._first[self.graph.storage.buffer(value)][2] is value
+
+    def same_content(self, a: Tenant, b: Tenant) -> bool:
+        """Whether both hold the same bytes of one root, at the same place."""
+        root_a, offset_a = self.aliases.root(a.value)
+        root_b, offset_b = self.aliases.root(b.value)
+        return root_a is root_b and a.low - offset_a == b.low - offset_b
+
+    def clashes(self, moving: Buffer, into: Buffer, shift: int) -> Iterator[tuple[Tenant, Tenant]]:
+        """Pairs (tenant of `moving`, tenant of `into`) that overlap in time and, `moving` shifted, in bytes, and do not
+        hold the same content."""
+        others = self.tenants_after(into, self._span[moving].start)
+        if not others:
+            return
+        for tenant in self._tenants[moving]:
+            moved = tenant._replace(low=tenant.low + shift, high=tenant.high + shift)
+            for other in others:
+                apart_in_time = moved.end <= other.start or other.end <= moved.start
+                apart_in_bytes = moved.high <= other.low or other.high <= moved.low or other.low == other.high
+                if not (apart_in_time or apart_in_bytes or moved.low == moved.high or self.same_content(moved, other)):
+                    yield moved, other
+
+    def rise(self, moving: Buffer, into: Buffer, shift: int) -> int:
+        """By how many bytes the peak rises if `moving` goes into `into`; 0 or less if it does not."""
+        size, old, other = self._merged_size(moving, into, shift), self._span[into], self._span[moving]
+        if size == self._size[into] == self._size[moving] and old.end >= other.start and other.end >= old.start:
+            return 0
+        span = old.hull(other)
+        part = self.profile[span.start : span.end] + size
+        part[old.start - span.start : old.end - span.start] -= self._size[into]
+        part[other.start - span.start : other.end - span.start] -= self._size[moving]
+        return int(part.max()) - self.peak
+
+    # -- edits --------------------------------------------------------------------------------------------------
+
+    def share(self, value: Value, buffer: Buffer, low: int) -> None:
+        """Put the buffer of `value` into `buffer`, so that `value` lies at byte `low`. All variables stay."""
+        storage = self.graph.storage
+        moving = storage.buffer(value)
+        shift = low - storage.variable(value).offset
+        self._merge(moving, buffer, shift)
+        for variable in storage.variables_of(moving):
+            storage.share(variable, buffer, variable.offset + shift)
+
+    def rename(self, value: Value, variable: Variable) -> None:
+        """Bind the values of `value`'s variable to `variable`; whatever else is in its buffer comes along."""
+        storage = self.graph.storage
+        renamed = storage.variable(value)
+        moving = renamed.buffer
+        shift = variable.offset - renamed.offset
+        self._merge(moving, variable.buffer, shift)
+        for other in storage.variables_of(moving):
+            if other is not renamed:
+                storage.share(other, variable.buffer, other.offset + shift)
+        storage.rename(renamed, into=variable)
+
+    def _merged_size(self, moving: Buffer, into: Buffer, shift: int) -> int:
+        return max(self._size[into], self._size[moving] + shift)
+
+    def _merge(self, moving: Buffer, into: Buffer, shift: int) -> None:
+        size = self._merged_size(moving, into, shift)
+        for buffer in (moving, into):
+            start, end = self._span[buffer]
+            self.profile[start:end] -= self._size[buffer]
+        span = self._span[into].hull(self._span.pop(moving))
+        self.profile[span.start : span.end] += size
+        self._peak = None
+        self._span[into], self._size[into] = span, size
+        del self._size[moving]
+        self._first[into] = min(self._first[into], self._first.pop(moving))
+        tenants = self._tenants[into]
+        for tenant in self._tenants.pop(moving):
+            bisect.insort(tenants, tenant._replace(low=tenant.low + shift, high=tenant.high + shift))

@@ -1,0 +1,30 @@
+"""The passes of memopt, one file each, and the named strategies that are made of them.
+
+A pass imports memopt's doors and no other pass. memopt finds what is here by entry point, see pyproject.toml.
+"""
+
+from memopt.pipeline import Pass
+from passes.inplace_rename import InplaceRename
+from passes.inplace_share import InplaceShare
+from passes.reuse_rename import ReuseRename
+from passes.reuse_share import ReuseShare
+
+__all__ = [
+    "NONE",
+    "RENAME",
+    "SHARE",
+    "STRATEGIES",
+    "InplaceRename",
+    "InplaceShare",
+    "ReuseRename",
+    "ReuseShare",
+]
+
+#: No pass: each value has its own variable and buffer; freeing and packing still act.
+NONE: tuple[Pass, ...] = ()
+#: The style of Fluid 1.5: values get the same variable.
+RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
+#: The style of Fluid 1.6: variables stay apart, their bytes are shared.
+SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
+
+STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE}
