@@ -117,7 +117,7 @@ def _run(call: KernelCall, buffers: list[np.ndarray], plain: bool) -> None:
     for buffer, arg in zip(buffers, call.arrays, strict=True):
         count = int(np.prod(arg.shape)) * np.dtype(arg.dtype).itemsize
         views.append(buffer[:count].view(arg.dtype).reshape(arg.shape))
-    scalars = [s if isinstance(s, (int, float)) else 0 for s in call.scalars]
+    scalars = [np.int64(s) if isinstance(s, int) else s for s in call.scalars]
     with np.errstate(all="ignore"):
         assert function(*views, *scalars) == 0
 
@@ -143,7 +143,8 @@ def run_by_onnxruntime(
     node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], **(attrs or {}))
     feeds = {name: a for name, a in zip(names, arrays, strict=True) if a is not None}
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for name, a in feeds.items()
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in feeds.items()
     ]
     results = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(outputs)]
     graph = helper.make_graph([node], "case", inputs, results)

@@ -20,7 +20,9 @@ def batch_norm_inputs(shape: tuple[int, ...], dtype: str = "float32") -> list[np
 @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 5), (2, 3, 4, 5), (1, 2, 3, 2, 2), (0, 3, 2)])
 def test_batch_norm_for_inference(shape: tuple[int, ...]) -> None:
     arrays, attrs = batch_norm_inputs(shape), {"epsilon": 1e-3}
-    assert_close(reference("BatchNormalization", arrays, attrs), run_by_onnxruntime("BatchNormalization", arrays, attrs))
+    assert_close(
+        reference("BatchNormalization", arrays, attrs), run_by_onnxruntime("BatchNormalization", arrays, attrs)
+    )
 
 
 def test_batch_norm_in_training() -> None:
@@ -46,7 +48,9 @@ def test_layer_norm(axis: int, has_bias: bool) -> None:
     shape = x.shape[axis % 3 :]
     arrays = [x, floats(*shape, seed=1), *([floats(*shape, seed=2)] if has_bias else [])]
     attrs = {"axis": axis, "epsilon": 1e-2}
-    assert_close(reference("LayerNormalization", arrays, attrs), run_by_onnxruntime("LayerNormalization", arrays, attrs))
+    assert_close(
+        reference("LayerNormalization", arrays, attrs), run_by_onnxruntime("LayerNormalization", arrays, attrs)
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 5), (2, 3, 4, 5), (1, 2, 3, 2, 2)])
@@ -55,7 +59,9 @@ def test_instance_norm(shape: tuple[int, ...]) -> None:
     assert_close(reference("InstanceNormalization", arrays), run_by_onnxruntime("InstanceNormalization", arrays))
 
 
-@pytest.mark.parametrize("attrs", [{"size": 3}, {"size": 5, "alpha": 0.5, "beta": 0.6, "bias": 2.0}, {"size": 9, "alpha": 2.0}])
+@pytest.mark.parametrize(
+    "attrs", [{"size": 3}, {"size": 5, "alpha": 0.5, "beta": 0.6, "bias": 2.0}, {"size": 9, "alpha": 2.0}]
+)
 def test_lrn(attrs: dict[str, Any]) -> None:
     x = floats(2, 6, 3, 4)
     assert_close(reference("LRN", [x], attrs), run_by_onnxruntime("LRN", [x], attrs))
@@ -98,7 +104,11 @@ def test_dropout_is_a_view_unless_it_trains() -> None:
 @pytest.mark.parametrize("op", ["BatchNormalization", "LRN", "Dropout", "InstanceNormalization", "LayerNormalization"])
 def test_float16_is_near_float32(op: str) -> None:
     x, v = floats(2, 3, 3), floats(3, seed=1)
-    arrays = {"BatchNormalization": [x, v, v, v, np.abs(v)], "InstanceNormalization": [x, v, v], "LayerNormalization": [x, v]}
+    arrays = {
+        "BatchNormalization": [x, v, v, v, np.abs(v)],
+        "InstanceNormalization": [x, v, v],
+        "LayerNormalization": [x, v],
+    }
     attrs = {"size": 3} if op == "LRN" else {"training": 1} if op == "Dropout" else {}
     full = arrays.get(op, [x])
     half = reference(op, [a.astype(np.float16) for a in full], attrs)[0]
