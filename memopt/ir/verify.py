@@ -114,15 +114,15 @@ def _check_updates(graph: Graph, steps: dict[Node, int]) -> None:
         for output, source in node.spec.updates.items():
             new = node.outputs[output] if output < len(node.outputs) else None
             old = node.inputs[source] if source < len(node.inputs) else None
-            if old is None:
+            if old is None or new is None:  # without its output the node does not update (BatchNormalization inference)
                 continue
-            if new is not None and graph.storage.variable(new) is not graph.storage.variable(old):
+            if graph.storage.variable(new) is not graph.storage.variable(old):
                 raise VerifyError(f"node {node.name} ({node.op}) updates %{old.name}, but %{new.name} has another variable")
             if old in graph.outputs:
-                raise VerifyError(f"%{old.name} is an output, but node {node.name} ({node.op}) overwrites it; fetch %{new and new.name}")
+                raise VerifyError(f"%{old.name} is an output, but node {node.name} ({node.op}) overwrites it; fetch %{new.name}")
             for use in old.data_uses:
                 if steps[use.node] > steps[node]:
                     raise VerifyError(
                         f"node {use.node.name} ({use.node.op}) reads %{old.name} after node {node.name} ({node.op}) updated it; "
-                        f"read %{new and new.name}, or move the reader before the update"
+                        f"read %{new.name}, or move the reader before the update"
                     )
