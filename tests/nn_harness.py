@@ -82,7 +82,7 @@ def run_by_kernel(
     inplace: Mapping[int, int] | None = None,
     plain: bool = False,
 ) -> list[np.ndarray]:
-    """The kernel's outputs, logical NCHW. `inplace`: output -> the input over which it is computed. `plain`: uncompiled."""
+    """The kernel's outputs, logical NCHW. `inplace`: output -> the input it is computed over. `plain`: uncompiled."""
     spec = get_op(op)
     query = make_query(op, arrays, attrs, outputs=outputs, layout=layout, scratch=scratch)
     call = spec.kernel(query)
