@@ -47,7 +47,7 @@ def run_call(state: State, index: int, call: Call) -> None:
         if write.place.space.pinned:
             state.check_pinned(write.place, write.image)
     for write in writes:
-        state.write(write.place, write.image)
+        state.write(write.place, write.value, write.image)
     state.called[node] = index
 
 
@@ -62,17 +62,19 @@ def _node(state: State, call: Call) -> Node | None:
     if node.op != call.op:
         state.say("malformed", name, f"node {node.name} is a {node.op}, but the call runs {call.op}")
         return None
+    if not isinstance(call.inputs, tuple) or not isinstance(call.outputs, tuple):
+        state.say("malformed", name, f"the call of node {node.name} has no lists of operands")
+        return None
     if node in state.called:
-        before = state.words.instruction(state.called[node])
-        state.say("malformed", name, f"runs node {node.name}, which makes {first}, a second time, after {before}")
-    for control in node.controls:
-        if control not in state.called:
-            state.say(
-                "malformed", name, f"node {node.name} must run after {control.name} (control edge), which has not run"
-            )
+        earlier = state.words.instruction(state.called[node])
+        state.say("malformed", name, f"runs node {node.name}, which makes {first}, a second time, after {earlier}")
     if len(call.inputs) != len(node.inputs) or len(call.outputs) != len(node.outputs):
         has = f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
         state.say("malformed", name, f"node {node.name} has {has}, the call {len(call.inputs)} and {len(call.outputs)}")
+    for before in node.controls:
+        if before not in state.called:
+            must = f"node {node.name} must run after {before.name} (control edge)"
+            state.say("malformed", name, f"{must}, which has not run")
     return node
 
 

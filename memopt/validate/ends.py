@@ -45,7 +45,7 @@ def begin(state: State) -> None:
             state.say(
                 "wrong-device", value.name, f"{kind} %{value.name} is at {place}, but {kind}s live on {device}", place
             )
-        state.write(place, Image(value, value.dtype, NCHW, 0))
+        state.write(place, value, Image(value, value.dtype, NCHW, 0))
         state.homes[value] = place
         if value.name not in state.graph.donated if kind == "feed" else last[value] is value:
             place.space.pinned.append((place.lo, place.hi, value))

@@ -55,7 +55,8 @@ def _kind(state: State, value: Value, image: Image, place: Place, bad: Piece) ->
 def _was_here(state: State, image: Image, place: Place) -> Content | None:
     """The last content of the wanted value that was written here through the same buffer."""
     for content in reversed(state.writes.get(image.root, ())):
-        if content.place.buffer == place.buffer and content.place.overlaps(place):
+        here = content.place.buffer == place.buffer and content.place.overlaps(place)
+        if here and content.at - content.place.lo == image.at - place.lo and content.layout == image.layout:
             return content
     return None
 
@@ -91,9 +92,7 @@ def _message(state: State, value: Value, image: Image, place: Place, what: tuple
     kind, bad = what
     words = state.words
     reader = "at the end" if state.index is None else state.here
-    name = f"%{value.name}" + ("" if image.root is value else f" (bytes of %{image.root.name})")
-    form = f"{image.dtype}{'/NHWC' if image.layout else ''}"
-    text = f"{reader} wants {name} as {form} in {words.place(place)}"
+    text = f"{reader} wants {words.value(value, image.root)} as {words.form(image)} in {words.place(place)}"
     span = "they hold" if (bad.lo, bad.hi) == (place.lo, place.hi) else f"bytes [{bad.lo}, {bad.hi}) hold"
     text += f"; {span} {words.held(bad.content)}"
     if bad.content is not None and bad.content.place.buffer != place.buffer:

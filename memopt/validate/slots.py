@@ -59,7 +59,7 @@ def _is_sound(index: int, buffer: ProgramBuffer, slot: Slot, devices: Mapping[st
         why = f"has {buffer.size_bytes} bytes at offset {slot.offset}"
     elif buffer.space not in ("arena", "feed", "param"):
         why = f"is in the space {buffer.space!r}; there are arena, feed and param"
-    elif slot.space != "arena" if buffer.space == "arena" else not slot.space.startswith(f"{buffer.space}:"):
+    elif not (slot.space == "arena" if buffer.space == "arena" else str(slot.space).startswith(f"{buffer.space}:")):
         why = f"is in the space {buffer.space!r}, but its slot is in {slot.space!r}"
     if why:
         report.add(Finding("malformed", None, "", f"buffer #{index} ({buffer.name}) {why}", "", str(slot.device)))

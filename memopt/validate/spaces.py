@@ -55,15 +55,19 @@ class Place(NamedTuple):
 class Content:
     """What one write left behind. `root=None`: no value (freed, or copied from bytes that held none).
 
+    value    the value that was written: `root`, or a view of it
+    at       the image's byte that came to the place's first
     writer   the instruction's index; None: there at the start
     place    where it was written
     source   for a copy: the content that was copied
     fault    why the bytes are not even that of `root`, or ""
     """
 
+    value: Value | None
     root: Value | None
     dtype: str
     layout: Layout
+    at: int
     writer: int | None
     place: Place
     source: Content | None = None

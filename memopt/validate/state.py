@@ -67,7 +67,9 @@ class State:
             return None
         placed = operand.placement
         if not _is_placement(placed) or not isinstance(operand.offset, int):
-            self.say("malformed", value.name, f"{what} is {placed!s} at offset {operand.offset!r}, which is no placement")
+            self.say(
+                "malformed", value.name, f"{what} is {placed!s} at offset {operand.offset!r}, which is no placement"
+            )
             return None
         site = self.site(operand.buffer)
         if site is None:
@@ -91,15 +93,18 @@ class State:
 
     # -- bytes ----------------------------------------------------------------------------------------------------
 
-    def write(self, place: Place, image: Image, source: Content | None = None, fault: str = "") -> None:
-        """From now on the place holds `image`."""
-        content = Content(image.root, image.dtype, image.layout, self.index, place, source, fault)
-        place.space.write(place.lo, place.hi, content, image.at - place.lo)
-        self.writes.setdefault(image.root, []).append(content)
+    def write(self, place: Place, value: Value, image: Image, source: Content | None = None, fault: str = "") -> None:
+        """From now on the place holds `image`, that of `value`. A view written onto itself changes nothing."""
+        if value is not image.root and source is None and place.space.holds(place.lo, place.hi, image):
+            return
+        root, dtype, layout, at = image
+        content = Content(value, root, dtype, layout, at, self.index, place, source, fault)
+        place.space.write(place.lo, place.hi, content, at - place.lo)
+        self.writes.setdefault(root, []).append(content)
 
     def drop(self, place: Place) -> None:
         """From now on the place holds no value."""
-        place.space.write(place.lo, place.hi, Content(None, "", (), self.index, place), 0)
+        place.space.write(place.lo, place.hi, Content(None, None, "", (), 0, self.index, place), 0)
 
     def check_pinned(self, place: Place, image: Image | None) -> None:
         """Report a write to an undonated feed or never updated parameter, unless it is a view written onto itself."""
@@ -107,7 +112,7 @@ class State:
             if place.lo >= hi or lo >= place.hi or (image is not None and place.space.holds(place.lo, place.hi, image)):
                 continue
             what = "a parameter that no node updates" if value in self.graph.params else "a feed that is not donated"
-            written = "bytes" if image is None else self.words.wanted(image)
+            written = "bytes" if image is None else f"%{image.root.name}"
             message = f"writes {written} to {self.words.place(place)}, where %{value.name} lies, {what}"
             self.say("pinned-write", value.name, message, place, ("pinned", value))
 

@@ -58,10 +58,11 @@ def run_transfer(state: State, transfer: Transfer) -> None:
     parts = _relayout(state, parts, values[0], (transfer.source.placement, transfer.target.placement))
     for part in parts:
         place = target._replace(lo=target.lo + part.lo, hi=target.lo + part.hi)
-        if part.image is None:
+        content = part.content
+        if part.image is None or content is None or content.value is None:
             state.drop(place)
         else:
-            state.write(place, part.image, part.content, part.fault)
+            state.write(place, content.value, part.image, content, part.fault)
     if source.freed:
         state.drop(target)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memopt.ir import Value
 from memopt.lowering.program import Call, Free, Program, Rebind, Transfer
 from memopt.validate.spaces import Content, Image, Place
 
@@ -41,15 +42,21 @@ class Words:
         """What bytes hold."""
         if content is None:
             return "nothing that was ever written"
-        if content.root is None:
+        if content.value is None:
             return f"no value since {self.instruction(content.writer)}"
         fault = f", spoilt: {content.fault}" if content.fault else ""
-        form = content.dtype + ("/NHWC" if content.layout else "")
-        return f"%{content.root.name} as {form} ({self.written(content)}{fault})"
+        name = self.value(content.value, content.root)
+        return f"{name} as {self.form(content)} ({self.written(content)}{fault})"
 
-    def wanted(self, image: Image) -> str:
-        """`%c as float32`."""
-        return f"%{image.root.name} as {image.dtype}{'/NHWC' if image.layout else ''}"
+    @staticmethod
+    def value(value: Value, root: Value | None) -> str:
+        """`%c`, `%v (bytes of %c)`."""
+        return f"%{value.name}" if root is value or root is None else f"%{value.name} (bytes of %{root.name})"
+
+    @staticmethod
+    def form(image: Image | Content) -> str:
+        """`float32`, `float32/NHWC`."""
+        return f"{image.dtype}{'/NHWC' if image.layout else ''}"
 
     @staticmethod
     def _what(instruction: object) -> str:

@@ -60,7 +60,9 @@ class Sketch:
         placed = Placement(buffer.device, dtype or self.graph.value(name).dtype, layout)
         return Operand(buffer.id, int(offset or 0), placed, name, name)
 
-    def call(self, node: str, inputs: list, outputs: list, *, device: str = "host", layout: str = "NCHW", scratch: int = 0) -> Sketch:
+    def call(
+        self, node: str, inputs: list, outputs: list, *, device: str = "host", layout: str = "NCHW", scratch: int = 0
+    ) -> Sketch:
         op = self.graph.node(node).op if self.graph.has_node(node) else "Relu"
         ins, outs = (tuple(self.operand(text) for text in texts) for texts in (inputs, outputs))
         self.instructions.append(Call(node, op, device, layout, ins, outs, scratch))
@@ -102,7 +104,9 @@ class Sketch:
         program = Program(self.machine, tuple(self.instructions), tuple(self.buffers), feeds, params, results, params)
         devices = {
             device.name: DeviceUse(
-                height_bytes=max((s.offset + s.size for s in self.slots if s.space == "arena" and s.device == device.name), default=0),
+                height_bytes=max(
+                    (s.offset + s.size for s in self.slots if s.space == "arena" and s.device == device.name), default=0
+                ),
                 scratch_bytes=self.scratch.get(device.name, 0),
             )
             for device in self.machine.all_devices

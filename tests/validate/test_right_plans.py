@@ -131,9 +131,16 @@ def test_transfers_of_dtype_and_back():
     x = b.input("x", (4, 4), "float64")
     b.output(b.neg(b.relu(x, name="a"), name="c", device="host"))
     s = Sketch(b.build(), Machine.host_and("gpu", dtypes={"float64": "float32"}))
-    s.buffer("x32", 64).buffer("g", 64, device="gpu").buffer("a", 64, device="gpu").buffer("h", 64).buffer("h64", 128).buffers_for("c")
-    f32 = {name: s.operand(f"{value}@{name}", dtype="float32") for name, value in (("x32", "x"), ("g", "x"), ("a", "a"), ("h", "a"))}
-    s.transfer("dtype", "x", f32["x32"]).transfer("device", f32["x32"], f32["g"]).call("a", [f32["g"]], [f32["a"]], device="gpu")
+    s.buffer("x32", 64).buffer("g", 64, device="gpu").buffer("a", 64, device="gpu").buffer("h", 64).buffer(
+        "h64", 128
+    ).buffers_for("c")
+    f32 = {
+        name: s.operand(f"{value}@{name}", dtype="float32")
+        for name, value in (("x32", "x"), ("g", "x"), ("a", "a"), ("h", "a"))
+    }
+    s.transfer("dtype", "x", f32["x32"]).transfer("device", f32["x32"], f32["g"]).call(
+        "a", [f32["g"]], [f32["a"]], device="gpu"
+    )
     s.transfer("device", f32["a"], f32["h"]).transfer("dtype", f32["h"], "a@h64").call("c", ["a@h64"], ["c"])
     right(s)
 
@@ -181,7 +188,9 @@ def test_the_same_value_twice_in_place():
 
 def test_raise_or_return():
     wrong = Sketch(chain()).buffers_for("a", "c").call("c", ["a"], ["c"]).plan()
-    with pytest.raises(InvalidPlanError, match=r"2 findings\n  read-before-write: .*instruction 0 \(call c on host\)") as caught:
+    with pytest.raises(
+        InvalidPlanError, match=r"2 findings\n  read-before-write: .*instruction 0 \(call c on host\)"
+    ) as caught:
         validate(wrong)
     assert caught.value.findings == validate(wrong, findings="return")
     with pytest.raises(OptionError, match="'print'"):
