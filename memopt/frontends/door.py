@@ -37,15 +37,16 @@ def load(
 ) -> Graph:
     """The graph of an ONNX model, a text graph, or a built-in model.
 
-    source    a path (`.txt` and `.memopt` hold text graphs, all else ONNX), the bytes of an ONNX file, an `onnx.ModelProto`,
-              or the name of a built-in model (`memopt models` lists them); a file of that name is reached as `./name`
-    dims      sizes of what the file leaves open: `{"batch": 1}` by symbolic name, `{"x": (1, 3, 224, 224)}` or `{"x.0": 1}`
-              by input; for a built-in model its `batch`, `image`, `sequence` or `classes`
+    source    a path (`.txt` and `.memopt` hold text graphs, all else ONNX), the bytes of an ONNX file, an
+              `onnx.ModelProto`, or the name of a built-in model (`memopt models` lists them); a file of that name is
+              reached as `./name`
+    dims      sizes of what the file leaves open: `{"batch": 1}` by symbolic name, `{"x": (1, 3, 224, 224)}` or
+              `{"x.0": 1}` by input; for a built-in model its `batch`, `image`, `sequence` or `classes`
     weights   "file", or "random": replace weights by well-scaled random ones (see `memopt.frontends.random_weights`)
     seed      the seed of random weights
 
-    Raises `LoadError` (`UnsupportedOpError`, `ParseError`) for a source that cannot be used, naming all that is wrong with it, and
-    `OptionError` for a wrong option.
+    Raises `LoadError` (`UnsupportedOpError`, `ParseError`) for a source that cannot be used, naming all that is wrong
+    with it, and `OptionError` for a wrong option.
     """
     if weights not in _WEIGHTS:
         raise OptionError(f"weights={weights!r} is not one of {', '.join(_WEIGHTS)}")

@@ -1,7 +1,7 @@
 """The shapes of a model's inputs: what the file says, with its open dimensions bound by the user's `dims`.
 
-Holds true: what is open and stays open is named all at once, with the `dims=` that would close it; so is a key of `dims` that binds
-nothing. A shape given for one input also binds its symbolic names everywhere else.
+Holds true: what is open and stays open is named all at once, with the `dims=` that would close it; so is a key of
+`dims` that binds nothing. A shape given for one input also binds its symbolic names everywhere else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Dims = Mapping[str, "int | Sequence[int]"]
 
 @dataclass(slots=True)
 class _Feed:
-    """An input: each dim is a size, a symbolic name, or None where the file says nothing; no dims at all if its rank is open."""
+    """An input: each dim is a size, a symbolic name, or None (the file says nothing); no dims if its rank is open."""
 
     name: str
     dtype: str

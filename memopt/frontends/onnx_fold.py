@@ -1,10 +1,11 @@
 """Constants while loading: initialisers, Constant nodes, and what follows from them and from static shapes.
 
-Holds true: a constant knows its type, and makes its data only when somebody asks for it (once). So a weight that nobody reads, or that
-random data will replace, costs nothing. A folded result owns its bytes.
+Holds true: a constant knows its type, and makes its data only when somebody asks for it (once). So a weight that
+nobody reads, or that random data will replace, costs nothing. A folded result owns its bytes.
 
-A node is folded if all its inputs are constants, it draws no random numbers, it is no matrix product or convolution, and its result
-has at most 512 MiB, 2 GiB for all of a model; what is over stays a node, and is computed when the graph runs.
+A node is folded if all its inputs are constants, it draws no random numbers, it is no matrix product or convolution,
+and its result has at most 512 MiB, 2 GiB for all of a model; what is over stays a node, and is computed when the
+graph runs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import LoadError, MemoptError
-from memopt.frontends.problems import Refused, shown
+from memopt.frontends.problems import RefusedError, shown
 from memopt.ops import Attrs, OpSpec
 from memopt.types import TensorType
 
@@ -59,7 +60,8 @@ class Constant:
         if self._data is None:
             assert self._make is not None
             self._data, self._make, self.depth = self._make(), None, 0
-        return self._data
+        data: Array = self._data
+        return data
 
 
 class Folder:
@@ -107,54 +109,41 @@ def _evaluate(compute: Callable[[], Sequence[Array]], where: str) -> Sequence[Ar
         raise LoadError(f"{where} works on constants and cannot be computed: {shown(error, 200)}") from None
 
 
-# -- ops that exist only while loading: the shape arithmetic of exporters ----------------------------------------------
+# -- ops that exist only while loading: the shape arithmetic of exporters ---------------------------------------
 
 
 def _range(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
     start, limit, delta = (array.reshape(-1)[0] for array in inputs)
     if delta == 0:
-        raise Refused("its step is 0")
+        raise RefusedError("its step is 0")
     count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
     if count > _MOST_ELEMENTS:
-        raise Refused(f"it counts {count} numbers; at most {_MOST_ELEMENTS} are made while loading")
+        raise RefusedError(f"it counts {count} numbers; at most {_MOST_ELEMENTS} are made while loading")
     return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
 
 
 def _mod(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
-    return np.fmod(*inputs) if attrs.get("fmod", 0) else np.mod(*inputs)
-
-
-def _reduce_prod(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
-    axes = inputs[1].tolist() if len(inputs) > 1 else attrs.get("axes")
-    keep = bool(attrs.get("keepdims", 1))
-    return np.asarray(np.prod(inputs[0], axis=tuple(axes) if axes else None, keepdims=keep, dtype=inputs[0].dtype))
+    a, b = inputs
+    return np.asarray(np.fmod(a, b) if attrs.get("fmod", 0) else np.mod(a, b))
 
 
 def _non_zero(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
     return np.array(np.nonzero(np.atleast_1d(inputs[0])), np.int64)
 
 
-def _cum_sum(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
-    if attrs.get("exclusive", 0) or attrs.get("reverse", 0):
-        raise Refused("exclusive and reverse sums are not supported")
-    return np.cumsum(inputs[0], axis=int(inputs[1].reshape(-1)[0]), dtype=inputs[0].dtype)
-
-
 FOLD_ONLY: dict[str, Callable[[Sequence[Array], dict[str, Any]], Array]] = {
-    "CumSum": _cum_sum,
     "Mod": _mod,
     "NonZero": _non_zero,
     "Range": _range,
-    "ReduceProd": _reduce_prod,
 }
 
 
 def fold_only(op: str, inputs: Sequence[Constant], attrs: dict[str, Any], where: str) -> Constant:
-    """The result of an op that memopt has only for constants; raises `Refused` or `LoadError`."""
+    """The result of an op that memopt has only for constants; raises `RefusedError` or `LoadError`."""
     if any(constant.type.num_elements > _MOST_ELEMENTS for constant in inputs):
-        raise Refused("memopt computes this op only while loading, on small constants")
+        raise RefusedError("memopt computes this op only while loading, on small constants")
     arrays = [constant.data for constant in inputs]
     result = _evaluate(lambda: [np.asarray(FOLD_ONLY[op](arrays, attrs))], where)[0]
     if result.size > _MOST_ELEMENTS:
-        raise Refused("memopt computes this op only while loading, on small constants")
+        raise RefusedError("memopt computes this op only while loading, on small constants")
     return Constant.of(result)

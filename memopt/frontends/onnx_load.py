@@ -1,8 +1,9 @@
 """ONNX models to graphs: the reader's main line.
 
-Holds true of the graph: shapes are static; what could be computed while loading was; a constant is a parameter only if a node reads its
-data; feeds and outputs have the names of the file (but for characters that memopt refuses). All that is wrong with a model is named in one
-error. The line: read, dims, order, check, then node by node: normalise, fold or append.
+Holds true of the graph: shapes are static; what could be computed while loading was; a constant is a parameter only
+if a node reads its data; feeds and outputs have the names of the file (but for characters that memopt refuses). All
+that is wrong with a model is named in one error. The line: read, dims, order, check, then node by node: normalise,
+fold or append.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, NodeProto
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto
 
 from memopt.errors import LoadError, MemoptError
 from memopt.frontends.onnx_dims import feed_types
@@ -22,7 +26,7 @@ from memopt.frontends.onnx_ops import NORMALISERS
 from memopt.frontends.onnx_read import Model, check_model, read_model, walk_nodes
 from memopt.frontends.onnx_structure import clean, label, ordered_nodes, value_names
 from memopt.frontends.onnx_tensor import MAX_RANK, dtype_name, element_dtype, read_tensor, tensor_type
-from memopt.frontends.problems import Problems, Refused, shown
+from memopt.frontends.problems import Problems, RefusedError, shown
 from memopt.frontends.random_weights import randomize
 from memopt.ir import Graph, Value, verify
 from memopt.ops import get_op, has_op
@@ -84,7 +88,7 @@ def _scan(model: Model, problems: Problems) -> None:
 
 
 class _Importer:
-    """Builds the graph. `values` and `constants` are by ONNX name; `lost` are names that a refused node would have defined."""
+    """Builds the graph. `values`, `constants`, `types` are by ONNX name; `lost` are what refused nodes would define."""
 
     def __init__(self, model: Model, problems: Problems) -> None:
         self.model = model
@@ -136,7 +140,7 @@ class _Importer:
                 self.types,
             )
             self._append(view, name)
-        except Refused as reason:
+        except RefusedError as reason:
             self.problems.unsupported_op(node.op_type, name, str(reason))
             self.lost.update(node.output)
         except _INFER_ERRORS as error:
@@ -146,11 +150,11 @@ class _Importer:
     def _append(self, view: NodeView, name: str) -> None:
         where = f"{self.model.source}: node {shown(name)} ({view.op})"
         if view.op == "Constant":
-            self.define(view.outputs[0], _constant(view, where))
+            self.define(view.outputs[0], _constant(view, where, self.model.folder))
             return
         if view.op in FOLD_ONLY and not has_op(view.op):
             if not all(view.is_constant(i) for i in range(len(view.inputs))):
-                raise Refused("memopt has this op only for constants, while loading")
+                raise RefusedError("memopt has this op only for constants, while loading")
             inputs = [self.constants[source] for source in view.inputs]
             self.define(view.outputs[0], fold_only(view.op, inputs, view.attrs, where))
             return
@@ -163,6 +167,8 @@ class _Importer:
         spec = get_op(step.op)
         inputs = _trimmed(step.inputs)
         outputs = _trimmed(step.outputs)
+        if spec.max_outputs is not None and len(outputs) > spec.max_outputs:
+            raise RefusedError(f"it makes {len(outputs)} outputs; memopt has {spec.max_outputs} of them")
         by_shape = all(not spec.reads_data(i) for i in range(len(inputs)))
         if by_shape or all(not source or source in self.constants for source in inputs):
             attrs = spec.complete_attrs(step.attrs)
@@ -191,7 +197,7 @@ class _Importer:
                 self.values[output] = value
                 self.types[output] = value.type
                 if value.type.rank > MAX_RANK:
-                    raise Refused(f"its output has {value.type.rank} dimensions; at most {MAX_RANK} are sensible")
+                    raise RefusedError(f"its output has {value.type.rank} dimensions; at most {MAX_RANK} are sensible")
 
     def _operand(self, source: str) -> Constant:
         """A constant to fold with; for an op that reads shapes only, any data of the type will do."""
@@ -257,25 +263,21 @@ def _trimmed(names: Sequence[str]) -> list[str]:
     return kept
 
 
-def _hollow(type: TensorType) -> Any:
-    import numpy as np
-
+def _hollow(type: TensorType) -> NDArray[Any]:
+    """Data of that type that takes no memory, for ops that read its shape only."""
     return np.broadcast_to(np.zeros((), type.dtype), type.shape)
 
 
-def _constant(view: NodeView, where: str) -> Constant:
+def _constant(view: NodeView, where: str, folder: Path | None) -> Constant:
     """The data of a Constant node, from whichever attribute holds it."""
-    import numpy as np
-    from onnx import TensorProto
-
     name, value = next(iter(view.attrs.items()), ("value", None))
     if isinstance(value, TensorProto) and name == "value":
         if element_dtype(value.data_type) is None:
-            raise Refused(f"its element type is {dtype_name(value.data_type)}")
-        return Constant(tensor_type(value, where), partial(read_tensor, value, where, None))
+            raise RefusedError(f"its element type is {dtype_name(value.data_type)}")
+        return Constant(tensor_type(value, where), partial(read_tensor, value, where, folder))
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     if name not in kinds or len(view.attrs) != 1:
-        raise Refused(f"its value is in the attribute {name}; memopt reads value, {', '.join(kinds)}")
+        raise RefusedError(f"its value is in the attribute {name}; memopt reads value, {', '.join(kinds)}")
     try:
         return Constant.of(np.array(value, kinds[name]))
     except (TypeError, ValueError, OverflowError) as error:

@@ -1,7 +1,7 @@
 """What a normaliser sees of one ONNX node, and what it makes of it.
 
-Holds true: a normaliser reads a node and returns steps; it changes nothing. What it cannot express it refuses (`Refused`), in words that
-say what about this node is the trouble.
+Holds true: a normaliser reads a node and returns steps; it changes nothing. What it cannot express it refuses
+(`RefusedError`), in words that say what about this node is the trouble.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import onnx
 from onnx import AttributeProto, NodeProto
 
 from memopt.frontends.onnx_fold import Array, Constant
-from memopt.frontends.problems import Refused, shown
+from memopt.frontends.problems import RefusedError, shown
 from memopt.types import TensorType
 
 __all__ = ["NodeView", "Step", "read_attributes"]
@@ -30,8 +30,8 @@ _LISTS = {AttributeProto.FLOATS: "floats", AttributeProto.INTS: "ints", Attribut
 
 @dataclass(slots=True)
 class Step:
-    """One node of our graph to be: inputs and outputs by ONNX value name ("" for absent). Names that start with `outputs[0] + "/"`
-    are free for values between the steps of one node."""
+    """One node of our graph to be: inputs and outputs by ONNX value name ("" for absent). Names that start with
+    `outputs[0] + "/"` are free for values between the steps of one node."""
 
     op: str
     inputs: Sequence[str]
@@ -49,7 +49,7 @@ def read_attributes(node: NodeProto) -> dict[str, Any]:
             value = list(getattr(attribute, _LISTS[attribute.type]))
         else:
             kind = dict(zip(AttributeProto.AttributeType.values(), AttributeProto.AttributeType.keys(), strict=True))
-            raise Refused(
+            raise RefusedError(
                 f"its attribute {shown(attribute.name)} is of kind {kind.get(attribute.type, attribute.type)}"
             )
         if isinstance(value, bytes):
@@ -87,7 +87,7 @@ class NodeView:
     def type(self, index: int = 0) -> TensorType:
         """The type of input `index`."""
         if not self.has(index):
-            raise Refused(f"its input {index} is absent")
+            raise RefusedError(f"its input {index} is absent")
         return self.types[self.inputs[index]]
 
     def is_constant(self, index: int) -> bool:
@@ -99,9 +99,11 @@ class NodeView:
             return None
         found = self.constants.get(self.inputs[index])
         if found is None:
-            raise Refused(f"its {what} is computed from the feeds; memopt plans static shapes and needs a constant")
+            raise RefusedError(
+                f"its {what} is computed from the feeds; memopt plans static shapes and needs a constant"
+            )
         if found.type.num_elements > 1 << 20:
-            raise Refused(f"its {what} has {found.type.num_elements} elements")
+            raise RefusedError(f"its {what} has {found.type.num_elements} elements")
         return found.data
 
     def ints(self, index: int, what: str) -> tuple[int, ...] | None:
@@ -110,7 +112,7 @@ class NodeView:
         if data is None:
             return None
         if data.dtype.kind not in "iu":
-            raise Refused(f"its {what} is {data.dtype.name}, not integer")
+            raise RefusedError(f"its {what} is {data.dtype.name}, not integer")
         return tuple(int(number) for number in data.reshape(-1))
 
     def number(self, index: int, what: str) -> float | None:
@@ -119,7 +121,7 @@ class NodeView:
         if data is None:
             return None
         if data.size != 1:
-            raise Refused(f"its {what} has {data.size} elements; want one number")
+            raise RefusedError(f"its {what} has {data.size} elements; want one number")
         return float(data.reshape(-1)[0])
 
     def step(self, op: str | None = None, num_inputs: int | None = None, **attrs: Any) -> list[Step]:
@@ -136,5 +138,5 @@ def tensor_attribute(view: NodeView, name: str) -> onnx.TensorProto | None:
     """The tensor attribute `name`, None if absent."""
     value = view.attrs.get(name)
     if value is not None and not isinstance(value, onnx.TensorProto):
-        raise Refused(f"its attribute {name} is no tensor")
+        raise RefusedError(f"its attribute {name} is no tensor")
     return value

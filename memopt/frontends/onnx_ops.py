@@ -1,17 +1,18 @@
 """The one table of ONNX forms: op type -> the function that turns a node of any opset from 7 on into ours.
 
-Holds true: an op that is not in the table passes as it is, attributes included. In ours, what ONNX passes as a constant input (shape, axes,
-pads, limits) is an attribute.
+Holds true: an op that is not in the table passes as it is, attributes included. In ours, what ONNX passes as a
+constant input (shape, axes, pads, limits) is an attribute.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from memopt.frontends.onnx_node import NodeView, Step, tensor_attribute
 from memopt.frontends.onnx_tensor import dtype_name, element_dtype, read_tensor
-from memopt.frontends.problems import Refused
+from memopt.frontends.problems import RefusedError
 from memopt.types import DTYPES
 
 __all__ = ["NORMALISERS", "Normaliser"]
@@ -19,7 +20,11 @@ __all__ = ["NORMALISERS", "Normaliser"]
 Normaliser = Callable[[NodeView], list[Step]]
 
 
-# -- shapes and axes -----------------------------------------------------------------------------------------------------
+# -- shapes and axes ----------------------------------------------------------------------------------------------
+
+
+def _given(attrs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attrs.items() if value is not None}
 
 
 def _reshape(view: NodeView) -> list[Step]:
@@ -44,6 +49,11 @@ def _reduce(view: NodeView) -> list[Step]:
     return view.step(num_inputs=1, axes=axes, keepdims=view.attrs.get("keepdims"))
 
 
+def _cum_sum(view: NodeView) -> list[Step]:
+    axis = view.number(1, "axis")
+    return view.step(num_inputs=1, **{**view.attrs, "axis": None if axis is None else int(axis)})
+
+
 def _expand(view: NodeView) -> list[Step]:
     return view.step(num_inputs=1, shape=view.ints(1, "shape"))
 
@@ -56,7 +66,7 @@ def _slice(view: NodeView) -> list[Step]:
     if view.opset < 10:
         return view.plain()
     names = ("starts", "ends", "axes", "steps")
-    return view.step(num_inputs=1, **{name: view.ints(i, name) for i, name in enumerate(names, 1)})
+    return [Step("Slice", view.inputs[:1], view.outputs, _given({n: view.ints(i, n) for i, n in enumerate(names, 1)}))]
 
 
 def _split(view: NodeView) -> list[Step]:
@@ -70,7 +80,7 @@ def _pad(view: NodeView) -> list[Step]:
     pads, axes, rank = view.ints(1, "pads") or (), view.ints(3, "axes"), view.type().rank
     if axes is not None:
         if len(pads) != 2 * len(axes) or not all(-rank <= axis < rank for axis in axes):
-            raise Refused(f"its pads {pads} do not fit the axes {axes} of {view.type()}")
+            raise RefusedError(f"its pads {pads} do not fit the axes {axes} of {view.type()}")
         full = [0] * (2 * rank)
         for i, axis in enumerate(axes):
             full[axis % rank], full[rank + axis % rank] = pads[i], pads[len(axes) + i]
@@ -78,7 +88,7 @@ def _pad(view: NodeView) -> list[Step]:
     return view.step(num_inputs=1, pads=pads, mode=view.attrs.get("mode"), value=view.number(2, "constant_value"))
 
 
-# -- data from attributes ------------------------------------------------------------------------------------------------
+# -- data from attributes -----------------------------------------------------------------------------------------
 
 
 def _constant_of_shape(view: NodeView) -> list[Step]:
@@ -87,14 +97,17 @@ def _constant_of_shape(view: NodeView) -> list[Step]:
         return view.step(num_inputs=0, shape=shape)
     data = read_tensor(tensor, "its value", None)
     if data.size != 1:
-        raise Refused(f"its value has {data.size} elements; want one number")
-    return view.step(num_inputs=0, shape=shape, value=float(data.reshape(-1)[0]), dtype=data.dtype.name)
+        raise RefusedError(f"its value has {data.size} elements; want one number")
+    number = data.reshape(-1)[0]
+    if data.dtype.kind in "iu" and int(float(number)) != int(number):
+        raise RefusedError(f"its value {number} has no exact float64")
+    return view.step(num_inputs=0, shape=shape, value=float(number), dtype=data.dtype.name)
 
 
 def _cast(view: NodeView) -> list[Step]:
     to = element_dtype(view.attrs.get("to", 0))
     if to is None:
-        raise Refused(f"it casts to {dtype_name(view.attrs.get('to', 0))}; memopt has {', '.join(DTYPES)}")
+        raise RefusedError(f"it casts to {dtype_name(view.attrs.get('to', 0))}; memopt has {', '.join(DTYPES)}")
     return view.step(to=to)
 
 
@@ -102,7 +115,7 @@ def _cast_like(view: NodeView) -> list[Step]:
     return view.step("Cast", num_inputs=1, to=view.type(1).dtype)
 
 
-# -- arithmetic ------------------------------------------------------------------------------------------------------------
+# -- arithmetic -----------------------------------------------------------------------------------------------------
 
 
 def _clip(view: NodeView) -> list[Step]:
@@ -125,7 +138,7 @@ def _softmax(view: NodeView) -> list[Step]:
         return view.step(axis=view.attrs.get("axis", -1))
     shape, axis = view.type().shape, view.attrs.get("axis", 1)
     if not -len(shape) <= axis <= len(shape):
-        raise Refused(f"its axis {axis} is not one of {view.type()}")
+        raise RefusedError(f"its axis {axis} is not one of {view.type()}")
     axis = axis + len(shape) if axis < 0 else axis
     if axis < len(shape) and math.prod(shape[axis + 1 :]) == 1:
         return view.step(axis=axis)
@@ -138,34 +151,24 @@ def _softmax(view: NodeView) -> list[Step]:
     ]
 
 
-# -- layers that behave differently in training ---------------------------------------------------------------------------
+# -- layers that behave differently in training --------------------------------------------------------------------
 
 
 def _dropout(view: NodeView) -> list[Step]:
     if view.has(2):
         training = view.constant(2, "training_mode")
         if training is not None and training.any():
-            raise Refused("it is in training mode; export the model for inference")
+            raise RefusedError("it is in training mode; export the model for inference")
     return [Step("Dropout", view.inputs[:1], view.outputs)]
 
 
 def _batch_normalization(view: NodeView) -> list[Step]:
     attrs = view.attrs
     if attrs.get("training_mode", 0) or any(view.wants(i) for i in range(1, 5)):
-        raise Refused("it is in training mode; export the model for inference")
+        raise RefusedError("it is in training mode; export the model for inference")
     if not attrs.get("spatial", 1):
-        raise Refused("spatial = 0 (one mean for each activation) is not supported")
+        raise RefusedError("spatial = 0 (one mean for each activation) is not supported")
     return [Step("BatchNormalization", view.inputs, view.outputs[:1], {"epsilon": attrs.get("epsilon", 1e-5)})]
-
-
-def _without(*names: str) -> Normaliser:
-    """The node as it is, but without attributes that change nothing for memopt."""
-
-    def normalise(view: NodeView) -> list[Step]:
-        kept = {name: value for name, value in view.attrs.items() if name not in names}
-        return [Step(view.op, view.inputs, view.outputs, kept)]
-
-    return normalise
 
 
 _REDUCTIONS = (
@@ -184,10 +187,10 @@ NORMALISERS: dict[str, Normaliser] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "Clip": _clip,
+    "CumSum": _cum_sum,
     "ConstantOfShape": _constant_of_shape,
     "Dropout": _dropout,
     "Expand": _expand,
-    "LayerNormalization": _without("stash_type"),
     "LogSoftmax": _softmax,
     "Pad": _pad,
     "Reshape": _reshape,

@@ -1,7 +1,8 @@
 """Bytes, paths and messages to a checked `ModelProto`.
 
-Holds true of what `read_model` returns: it is protobuf with a graph, every string in it that memopt reads is text, its opset is one that
-memopt knows, and the file it came from (if any) is named in `Model.source` for errors. What ops it uses is not looked at here.
+Holds true of what `read_model` returns: it is protobuf with a graph, every string in it that memopt reads is text,
+its opset is one that memopt knows, and the file it came from (if any) is named in `Model.source` for errors. What ops
+it uses is not looked at here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 from onnx import GraphProto, ModelProto, NodeProto
 
 from memopt.errors import LoadError
@@ -62,8 +63,8 @@ def _parsed(content: bytes, source: str) -> ModelProto:
         model.ParseFromString(content)
     except (DecodeError, ValueError):
         raise LoadError(
-            f"{source} is not an ONNX model: its {len(content)} bytes are not such a protobuf message (truncated, or another "
-            "format); text graphs end in .txt or .memopt"
+            f"{source} is not an ONNX model: its {len(content)} bytes are not such a protobuf message "
+            "(truncated, or another format); text graphs end in .txt or .memopt"
         ) from None
     return model
 
@@ -119,8 +120,9 @@ def _check_strings(model: ModelProto, source: str) -> None:
 
 
 def check_model(model: Model, nodes: Sequence[NodeProto]) -> None:
-    """Run onnx's checker, with type inference, on a copy with `nodes` in this order and without weights: it then needs no second copy of them, opens no
-    external file, and is quick. The sizes of weights are checked where they are read."""
+    """Run onnx's checker, with type inference, on a copy with `nodes` in this order and without weights: it then
+    needs no second copy of them, opens no external file, and is quick. The sizes of weights are checked where they
+    are read."""
     proto, bare = model.proto, ModelProto()
     bare.ir_version = proto.ir_version
     bare.producer_name = proto.producer_name

@@ -1,7 +1,7 @@
 """Names and order in an ONNX graph.
 
-Holds true of `ordered_nodes`: every value is defined once and before it is read; of `value_names`: the result depends on the
-graph alone, names that memopt takes are kept, and no two values get the same one.
+Holds true of `ordered_nodes`: every value is defined once and before it is read; of `value_names`: the result depends
+on the graph alone, names that memopt takes are kept, and no two values get the same one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Collects what is wrong with a model, so that one error can name all of it.
 
-Holds true: what a file says (names, reasons) is shown cut to a readable length, so that a hostile file cannot flood an error.
+Holds true: what a file says (names, reasons) is shown cut to a readable length, so that a hostile file cannot flood
+an error.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 from memopt.errors import LoadError, UnsupportedOpError
 
-__all__ = ["Problems", "Refused", "shown"]
+__all__ = ["Problems", "RefusedError", "shown"]
 
 _MOST = 40
 
@@ -21,13 +22,13 @@ def shown(text: object, most: int = 80) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """One node cannot be used, for the reason given; caught by the loader, which goes on to the next node."""
 
 
 @dataclass(slots=True)
 class Problems:
-    """What was found so far: (op, reason) -> names of the nodes, and whether that is a missing feature or a fault of the file."""
+    """What was found so far: (op, reason) -> names of the nodes; missing features of ours, and faults of the file."""
 
     unsupported: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     faults: dict[tuple[str, str], list[str]] = field(default_factory=dict)
