@@ -10,46 +10,78 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 
-from memopt.packing.problem import PackingProblem
+import numpy as np
 
-__all__ = ["lower_bound", "peak"]
+from memopt.packing.problem import MAX_BYTES, PackingProblem
+from memopt.packing.table import Table
+
+__all__ = ["lower_bound", "peak", "table_bound"]
 
 
 def lower_bound(problem: PackingProblem) -> int:
     """Bytes below which no valid placement of `problem` exists."""
-    return peak(problem)[0]
+    return table_bound(Table.of(problem))[0]
 
 
 def peak(problem: PackingProblem) -> tuple[int, tuple[str, ...]]:
     """The lower bound, and the ids of the buffers that force it."""
-    unit = math.gcd(*(buffer.alignment for buffer in problem.buffers if buffer.size))
-    best, when, single = 0, None, None
-    for buffer in problem.buffers:
-        if buffer.size and buffer.pieces and (buffer.offset or 0) + buffer.size > best:
-            best, single = (buffer.offset or 0) + buffer.size, buffer.id
-    events: list[tuple[int, int, int]] = []
-    rounded = [-(-buffer.size // unit) * unit for buffer in problem.buffers] if unit else []
-    for index, buffer in enumerate(problem.buffers):
-        if buffer.size:
-            for lower, upper in buffer.pieces:
-                events.append((lower, 1, index))
-                events.append((upper, 0, index))
-    events.sort()
-    total, alive, slacks = 0, [0] * len(problem.buffers), list[tuple[int, int]]()
-    for position, (time, kind, index) in enumerate(events):
-        alive[index] += 1 if kind else -1
-        total += rounded[index] if kind else -rounded[index]
-        if not kind:
+    table = Table.of(problem)
+    bound, when = table_bound(table)
+    if when is None:
+        rows = [row for row in range(table.size.size) if max(int(table.pin[row]), 0) + int(table.size[row]) == bound][:1]
+    else:
+        rows = table.owner[(table.lower <= when) & (when < table.upper)].tolist()
+    return bound, tuple(problem.buffers[int(table.index[row])].id for row in rows)
+
+
+def table_bound(table: Table) -> tuple[int, int | None]:
+    """The lower bound of `table` and the time that shows it (None: a single buffer does)."""
+    if not table.size.size:
+        return 0, None
+    single = max(max(pin, 0) + size for pin, size in zip(table.pin.tolist(), table.size.tolist(), strict=True))
+    unit = math.gcd(*np.unique(table.align).tolist())
+    exact = sum(table.size.tolist()) > MAX_BYTES // 2 or bool((table.size % unit).any())
+    best, when = _sharp_peak(table, unit) if exact else _plain_peak(table)
+    return (best, when) if best > single else (single, None)
+
+
+def _plain_peak(table: Table) -> tuple[int, int]:
+    """The largest sum of active sizes and its time, in NumPy."""
+    sizes = table.size[table.owner]
+    times = np.concatenate((table.lower, table.upper))
+    change = np.concatenate((sizes, -sizes))
+    order = np.lexsort((change, times))  # at one time, ends come before begins
+    sums = np.cumsum(change[order])
+    at = int(np.argmax(sums))
+    return int(sums[at]), int(times[order[at]])
+
+
+def _sharp_peak(table: Table, unit: int) -> tuple[int, int]:
+    """The same in exact integers, with all but the topmost buffer rounded up to `unit`."""
+    sizes = table.size.tolist()
+    rooms = [-(-size // unit) * unit for size in sizes]
+    active = [0] * len(sizes)
+    slacks: list[tuple[int, int]] = []
+    total, best, when = 0, -1, 0
+    for time, row, begins in _events(table):
+        active[row] += 1 if begins else -1
+        total += rooms[row] if begins else -rooms[row]
+        if not begins:
             continue
-        heapq.heappush(slacks, (problem.buffers[index].size - rounded[index], index))
-        if position + 1 < len(events) and events[position + 1][0] == time:
-            continue
-        while not alive[slacks[0][1]]:
+        heapq.heappush(slacks, (sizes[row] - rooms[row], row))
+        while not active[slacks[0][1]]:
             heapq.heappop(slacks)
+        # (a value in the middle of the begins of one time is the bound of a subset: still a bound)
         if total + slacks[0][0] > best:
             best, when = total + slacks[0][0], time
-    if when is None:
-        return best, () if single is None else (single,)
-    ids = (buffer.id for buffer in problem.buffers if buffer.size and any(a <= when < b for a, b in buffer.pieces))
-    return best, tuple(ids)
+    return best, when
+
+
+def _events(table: Table) -> Iterator[tuple[int, int, bool]]:
+    owners = table.owner.tolist()
+    begins = [(time, 1, row) for time, row in zip(table.lower.tolist(), owners, strict=True)]
+    ends = [(time, 0, row) for time, row in zip(table.upper.tolist(), owners, strict=True)]
+    for time, kind, row in sorted(begins + ends):
+        yield time, row, bool(kind)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from memopt.errors import PackingInputError
 
-__all__ = ["MAX_BYTES", "MAX_SIZE", "PackingBuffer", "PackingPlan", "PackingProblem", "Status"]
+__all__ = ["MAX_BYTES", "MAX_SIZE", "PackingBuffer", "PackingPlan", "PackingProblem", "Status", "find_fault"]
 
 #: The largest size of one buffer.
 MAX_SIZE = 2**62
@@ -40,7 +40,10 @@ class PackingBuffer:
     gaps: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        fault = _fault(self)
+        plain = self.alignment == 1 and self.offset is None and not self.gaps
+        if plain and 0 <= self.size <= MAX_SIZE and -MAX_SIZE <= self.start < self.end <= MAX_SIZE:
+            return
+        fault = find_fault(self)
         if fault is not None:
             raise PackingInputError(f"buffer %{self.id}: {fault[1]}")
 
@@ -62,7 +65,7 @@ class PackingBuffer:
         return f"%{self.id} [{self.start}, {self.end})"
 
 
-def _fault(buffer: PackingBuffer) -> tuple[str, str] | None:
+def find_fault(buffer: PackingBuffer) -> tuple[str, str] | None:
     """The first field of `buffer` that is out of range and why, or None."""
     checks = (
         ("size", 0 <= buffer.size <= MAX_SIZE, f"size {buffer.size} is not in 0 … 2^62"),

@@ -1,0 +1,87 @@
+"""The fast planners over tables: skyline for plain problems, first-fit in many orders where there are pins or gaps.
+
+Holds true: every returned placement is valid; runs that cannot beat `limit` end early and return None.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from memopt.packing.fitting import fit_in_order
+from memopt.packing.orders import blurred, table_keys
+from memopt.packing.problem import MAX_BYTES
+from memopt.packing.skyline import build_tree, skyline
+from memopt.packing.table import Ints, Table
+
+__all__ = ["Placement", "Planner", "first_fit_by_size"]
+
+Placement = tuple[int, Ints]
+_FEW_ORDERS = 40_000  # above this many buffers only the best three orders are tried
+_WORK = 250_000_000  # steps that first-fit may take; enough for any problem of up to 20,000 buffers
+
+
+class Planner:
+    """Plans `table` by numbered attempts; attempt i uses key i of the keys, later ones are blurred."""
+
+    def __init__(self, table: Table, seed: int) -> None:
+        self.table, self.seed = table, seed
+        keys = table_keys(table)
+        self.keys = keys if table.size.size <= _FEW_ORDERS else [keys[0], keys[3], keys[1]]
+        self.plain = table.simple
+        if self.plain:
+            self.start, self.end, self.span = table.ranks()
+            self.tree = build_tree(self.start, self.end)
+
+    def attempt(self, number: int, limit: int) -> Placement | None:
+        """(height, offsets) of attempt `number`, or None if it would be higher than `limit`."""
+        lap, place = divmod(number, len(self.keys))
+        order = blurred(self.keys[place], self.seed, lap and number)
+        limit = min(limit, _room(self.table))
+        if not self.plain:
+            return _fit(self.table, order, limit)
+        num = order.size
+        rank = np.empty(num, np.int64)
+        rank[order] = np.arange(num)
+        offset = np.zeros(num, np.int64)
+        table = self.table
+        args = (offset, self.start, self.end, table.size, table.align, rank, order, self.tree, self.span, limit)
+        height = int(skyline(*args))
+        return None if height < 0 else (height, offset)
+
+    def best_of(self, best: Placement | None, bound: int, numbers: range, deadline: float) -> Placement | None:
+        """The best of `best` and these attempts; ends at `bound` or at `deadline` (of `time.perf_counter`)."""
+        for number in numbers:
+            if best is not None and (best[0] <= bound or time.perf_counter() > deadline):
+                break
+            found = self.attempt(number, MAX_BYTES if best is None else best[0] - 1)
+            best = found or best
+        return best
+
+
+def first_fit_by_size(table: Table, limit: int) -> Placement | None:
+    """First-fit by decreasing size (pins first); None above `limit`, or where it would take too many steps."""
+    order = np.lexsort((np.arange(table.size.size), -table.size))
+    return _fit(table, order, min(limit, _room(table)))
+
+
+def _fit(table: Table, order: Ints, limit: int) -> Placement | None:
+    pinned = table.pin[order] >= 0
+    order = np.concatenate((order[pinned], order[~pinned]))
+    first, lower, upper = _pieces(table)
+    offset = np.maximum(table.pin, 0)
+    fixed = int(pinned.sum())
+    height = int(fit_in_order(offset, order, table.size, table.align, first, lower, upper, fixed, limit, _WORK))
+    return None if height < 0 else (height, offset)
+
+
+def _pieces(table: Table) -> tuple[Ints, Ints, Ints]:
+    by_owner = np.argsort(table.owner, kind="stable")
+    first = np.searchsorted(table.owner[by_owner], np.arange(table.size.size + 1)).astype(np.int64)
+    return first, table.lower[by_owner], table.upper[by_owner]
+
+
+def _room(table: Table) -> int:
+    """The largest height for which aligning an offset cannot wrap."""
+    return MAX_BYTES - int(table.align.max(initial=1))

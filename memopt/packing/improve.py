@@ -1,0 +1,120 @@
+"""Closing the gap: restarts of the planners and of the exact search, for one part after the other.
+
+Holds true: `Climb.best` only gets lower and is always valid; `Climb.bound` only rises, and only by a finished search.
+Targets: the bound itself first (that is where most problems fall); then, as long as it resists, heights between the
+bound and the best, nearer to the bound after a success and farther after a failure.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from memopt.packing.heuristics import Placement, Planner
+from memopt.packing.probe import FAILED, FOUND, Hunt, Probe
+from memopt.packing.table import Part, Table
+
+__all__ = ["Climb", "decide"]
+
+_AT_BOUND = 12  # rounds at the bound before other targets get their turn
+_SEARCHABLE = 40_000  # above this many buffers a dive of the search takes longer than it is worth
+_WHOLE = 600  # up to this many buffers `best` also runs one complete search beside the restarts
+
+
+class Climb:
+    """The search for a low placement of one part, from `best` (height, offsets) down to `bound`."""
+
+    def __init__(self, table: Table, best: Placement, bound: int, seed: int) -> None:
+        self.table, self.best, self.bound, self.seed = table, best, bound, seed
+        self.quantum = table.quantum()
+        self.bound = -(-bound // self.quantum) * self.quantum
+        self.searched = False  # whether a finished search raised the bound
+
+    @property
+    def done(self) -> bool:
+        return self.best[0] <= self.bound
+
+    def run(self, deadline: float, thorough: bool) -> None:
+        """Improve until `deadline`; `thorough` spends half of the time on one complete search at the bound."""
+        began = time.perf_counter()
+        planner = Planner(self.table, self.seed)
+        share = 0.15 if self.table.size.size < 1000 else 0.4
+        self._replan(planner, range(len(planner.keys), 400), began + share * (deadline - began))
+        if self.table.size.size <= _SEARCHABLE and self._representable():
+            self._search(deadline, thorough)
+        else:
+            self._replan(planner, range(400, 1_000_000), deadline)
+
+    def _representable(self) -> bool:
+        return self.best[0] + int(self.table.align.max(initial=1)) < 2**63 - 1
+
+    def _replan(self, planner: Planner, numbers: range, deadline: float) -> None:
+        best = planner.best_of(self.best, self.bound, numbers, deadline)
+        assert best is not None
+        self.best = best
+
+    def _search(self, deadline: float, thorough: bool) -> None:
+        hunt = Hunt(Part.of(self.table), self.seed)
+        whole = _Whole(hunt, thorough)
+        reach, rounds = 0.5, 0
+        while not self.done and time.perf_counter() < deadline:
+            rounds += 1
+            at_bound = rounds <= _AT_BOUND or rounds % 4 == 0
+            target = self.bound if at_bound else self._target(reach)
+            status, offsets = hunt.round(target, deadline)
+            if status == FOUND and offsets is not None:
+                self.best = (int((offsets + self.table.size).max()), offsets)
+            elif status == FAILED:
+                self._raise_bound(target)
+            if not at_bound:
+                reach = reach * 0.6 if status == FOUND else min(1.0, reach * 1.25 + 0.02)
+            if not self.done and (thorough or self.table.size.size <= _WHOLE):
+                self._step(whole, deadline)
+
+    def _target(self, reach: float) -> int:
+        """A height between the bound and the best, on the grid of possible heights; always below the best."""
+        steps = (self.best[0] - 1 - self.bound) // self.quantum
+        return self.bound + int(steps * reach) * self.quantum
+
+    def _step(self, whole: _Whole, deadline: float) -> None:
+        status = whole.step(self.bound, deadline)
+        if status == FOUND:
+            offsets = whole.probe.offsets()
+            self.best = (int((offsets + self.table.size).max()), offsets)
+        elif status == FAILED:
+            self._raise_bound(self.bound)
+
+    def _raise_bound(self, failed: int) -> None:
+        self.bound, self.searched = max(self.bound, failed + self.quantum), True
+
+
+class _Whole:
+    """One complete search at a capacity, a slice at a time."""
+
+    def __init__(self, hunt: Hunt, thorough: bool) -> None:
+        self.hunt = hunt
+        self.nodes = hunt.budget(1) * (8 if thorough else 1)
+        self.capacity = -1
+        self.probe: Probe
+
+    def step(self, capacity: int, deadline: float) -> int:
+        if capacity != self.capacity:
+            self.capacity = capacity
+            self.probe = self.hunt.probe(1, capacity)
+        return self.probe.run(self.nodes, deadline)
+
+
+def decide(table: Table, capacity: int, seed: int, deadline: float) -> tuple[int, Placement | None]:
+    """Whether `table` fits `capacity`: (FOUND, placement), (FAILED, None) if it is proved not to, (PAUSED, None) at the deadline."""
+    hunt = Hunt(Part.of(table), seed)
+    whole = _Whole(hunt, thorough=True)
+    while True:
+        status, offsets = hunt.round(capacity, deadline)
+        if status not in (FOUND, FAILED):
+            status = whole.step(capacity, deadline)
+            offsets = whole.probe.offsets() if status == FOUND else None
+        if offsets is not None:
+            return FOUND, (int((offsets + table.size).max()), np.asarray(offsets))
+        if status == FAILED or time.perf_counter() > deadline:
+            return status, None
