@@ -110,11 +110,10 @@ class Comparison:
         notes = [f"Sizes in {unit}. {_COUNTED}"]
         if not _transfers_matter(self.machine):
             notes.append(_ONE_DEVICE)
-        notes += [
-            f"{row.strategy} with {row.transfer} is wrong, for example: {row.findings[0]}"
-            for row in self.rows
-            if not row.valid and row.findings
-        ][:1]
+        wrong = next((row for row in self.rows if row.findings), None)
+        if wrong is not None:
+            example = wrong.findings[0].split("; ")[-1]
+            notes.append(f"{wrong.strategy} with {wrong.transfer} is wrong, for example: {example}")
         return Table(f"{self.model} on {self.machine}", columns, tuple(lines), tuple(notes))
 
     def _lines(self, row: Row, divisor: int) -> list[tuple[str, ...]]:
@@ -300,4 +299,6 @@ def _unit(rows: Sequence[Row]) -> tuple[str, int]:
 def _error(error: float | None) -> str:
     if error is None:
         return "-"
-    return "0" if error == 0 else f"{error:.0e}" if error < 0.01 else f"{error:.2f}"
+    if error == 0:
+        return "0"
+    return f"{error:.2f}" if 0.01 <= error < 100 else f"{error:.0e}"

@@ -87,13 +87,18 @@ def memory_figure(curves: Sequence[Curve], title: str) -> Any:
 
 def _draw_curve(axes: Any, curve: Curve, style: tuple[str, Any, float]) -> None:
     color, dash, width = style
-    live = curve.live / _MIB
-    peak = int(live.argmax()) if len(live) else 0
-    top = float(live[peak]) if len(live) else 0.0
+    live = _padded(curve.live) / _MIB
+    peak = int(live.argmax())
+    top = float(live[peak])
     label = f"{curve.strategy}: peak {top:.2f} MiB" + (", WRONG result" if curve.wrong else "")
     steps = np.arange(len(live) + 1)
     axes.step(steps, np.append(live, live[-1:]), where="post", color=color, ls=dash, lw=width, label=label)
     axes.plot(peak + 0.5, top, marker="X" if curve.wrong else "v", color=color, ms=7, mec="white", mew=0.6, zorder=5)
+
+
+def _padded(live: NDArray[np.int64]) -> NDArray[np.int64]:
+    """`live`, or one step of nothing where there are no steps."""
+    return live if len(live) else np.zeros(1, np.int64)
 
 
 def _finish_axes(axes: Any, bottom: bool, left: bool) -> None:
@@ -152,10 +157,11 @@ def _draw_arena(axes: Any, plan: MemoryPlan, device: str) -> None:
 
 
 def _draw_live(axes: Any, live: NDArray[np.int64], height: float) -> None:
+    live = _padded(live)
     steps = np.arange(len(live) + 1)
     axes.step(steps, np.append(live, live[-1:]) / _MIB, where="post", color="black", lw=1.1, label="live bytes")
-    peak = int(live.argmax()) if len(live) else 0
-    top = float(live[peak]) / _MIB if len(live) else 0.0
+    peak = int(live.argmax())
+    top = float(live[peak]) / _MIB
     axes.axhline(height, color="#D55E00", lw=1.1, ls="--", label=f"height {height:.2f} MiB")
     axes.plot(peak + 0.5, top, "v", color="black", ms=7, mec="white", mew=0.6, label=f"peak {top:.2f} MiB", ls="none")
     axes.set_xlim(0, max(len(live), 1))

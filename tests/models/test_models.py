@@ -42,7 +42,8 @@ def test_activations_stay_well_scaled(name):
 
 # Weights and biases, as torchvision counts them; running statistics are not among them.
 @pytest.mark.parametrize(
-    ("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("mobilenetv2", 3_504_872), ("densenet121", 7_978_856)]
+    ("name", "count"),
+    [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("mobilenetv2", 3_504_872), ("densenet121", 7_978_856)],
 )
 def test_has_as_many_weights_as_the_published_network(name, count):
     graph = small(name)
