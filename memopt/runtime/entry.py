@@ -2,8 +2,8 @@
 
 A *frame* is an int64 record: the operands' addresses, then their shapes, then the scalars (a float as its float64 bits). A variant
 is a kernel's name with the dtypes and ranks of its arrays, the kinds of its scalars and, for a generated loop, its expression.
-Its entry point is generated as an importable file in a cache folder and compiled with `cache=True`; the folder's name
-holds a digest of the kernels' sources and of numba's version, so a stale entry is never loaded.
+Its entry point is generated as an importable file in a cache folder and compiled with `cache=True`; file and folder bear digests
+of the kernel's sources and of the versions of numba and Python, so a stale entry is never loaded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -30,37 +31,55 @@ from memopt.ops import KernelCall, Routine
 
 __all__ = ["cache_folder", "entry_address", "frame_words", "run_kernel"]
 
+_PACKAGE = Path(memopt.__file__).parent
+_IMPORTS = re.compile(r"^\s*from memopt\.kernels\.(\w+) import", re.MULTILINE)
 _LOCK = threading.Lock()
 _ENTRIES: dict[str, Any] = {}
 
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path:
-    """The folder of generated entry points: `$MEMOPT_CACHE`, or `memopt` in the user's cache folder; versioned by content."""
+    """The folder of generated entry points: `$MEMOPT_CACHE`, or `memopt` in the user's cache folder; one for each version of
+    numba, Python and the ABI."""
     import numba
 
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
-    for folder in ("kernels", "runtime"):
-        for path in sorted((Path(memopt.__file__).parent / folder).glob("*.py")):
-            digest.update(path.read_bytes())
+    digest.update((_PACKAGE / "runtime" / "abi.py").read_bytes())
     base = os.environ.get("MEMOPT_CACHE") or os.path.join(
         os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "memopt"
     )
     for root in (base, os.path.join(tempfile.gettempdir(), f"memopt-{os.getuid()}")):
-        folder_path = Path(root) / f"entries-{digest.hexdigest()[:16]}"
+        folder = Path(root) / f"entries-{digest.hexdigest()[:16]}"
         try:
-            folder_path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:
             continue
-        if os.access(folder_path, os.W_OK):
-            return folder_path
+        if os.access(folder, os.W_OK) and folder.stat().st_uid == os.getuid():
+            return folder
     raise ExecutionError(f"no writable cache folder for compiled kernels: set MEMOPT_CACHE (tried {base})")
+
+
+@lru_cache(maxsize=64)
+def _family_digest(family: str) -> str:
+    """A digest of the family's kernel file and of those that it imports: numba's own cache does not see them change."""
+    seen: set[str] = set()
+    digest = hashlib.sha256()
+    pending = [family]
+    while pending:
+        name = pending.pop()
+        if name not in seen:
+            seen.add(name)
+            source = (_PACKAGE / "kernels" / f"{name}.py").read_text(encoding="utf-8")
+            digest.update(source.encode())
+            pending.extend(_IMPORTS.findall(source))
+    return digest.hexdigest()[:12]
 
 
 def _variant(call: KernelCall) -> str:
     arrays = "_".join(f"{a.dtype}{len(a.shape)}" for a in call.arrays)
     scalars = "".join("f" if isinstance(s, float) else "i" for s in call.scalars)
-    name = f"{call.kernel.replace('.', '_')}__{arrays}__{scalars}"
+    family = call.kernel.split(".")[0]
+    name = f"{call.kernel.replace('.', '_')}__{arrays}__{scalars}__{_family_digest(family)}"
     if call.expression:
         name += "__" + hashlib.sha256(call.expression.encode()).hexdigest()[:12]
     return name
@@ -145,8 +164,14 @@ def _load(variant: str, source: str) -> Any:
     if spec is None or spec.loader is None:
         raise ExecutionError(f"cannot load the generated kernel {path}")
     module = importlib.util.module_from_spec(spec)
+    from numba.core.errors import NumbaError
+
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except NumbaError as error:
+        lines = [line.strip() for line in str(error).splitlines() if "Error" in line]
+        raise ExecutionError(f"kernel {variant} does not compile: {lines[-1] if lines else error}") from error
     return module.entry
 
 
