@@ -21,12 +21,16 @@ __all__ = ["run_call"]
 
 
 class Access(NamedTuple):
-    """One operand of a call: input or output number `slot`, where its bytes are and what they hold (or will)."""
+    """One operand of a call: input or output number `slot`, where its bytes are and what they hold (or will).
+
+    `reported` says that it is wrong in itself already, so that what the bytes hold is not asked.
+    """
 
     slot: int
     value: Value
     place: Place
     image: Image
+    reported: bool
 
 
 def run_call(state: State, index: int, call: Call) -> None:
@@ -40,7 +44,7 @@ def run_call(state: State, index: int, call: Call) -> None:
     reads = _reads(state, node, call)
     writes = _writes(state, node, call)
     for read in reads:
-        if not read.place.freed:
+        if not read.reported:
             check_holds(state, read.place, read.value, read.image)
     _check_overlaps(state, node, (reads, writes))
     for write in writes:
@@ -57,48 +61,61 @@ def _node(state: State, call: Call) -> Node | None:
         state.say("malformed", "", f"graph {state.graph.name!r} has no node {call.node!r}")
         return None
     node = state.graph.node(call.node)
-    first = next((f"%{value.name}" for _, value in node.real_outputs), "nothing")
-    name = first.removeprefix("%")
     if node.op != call.op:
-        state.say("malformed", name, f"node {node.name} is a {node.op}, but the call runs {call.op}")
+        state.say("malformed", _first(node), f"node {node.name} is a {node.op}, but the call runs {call.op}")
         return None
     if not isinstance(call.inputs, tuple) or not isinstance(call.outputs, tuple):
-        state.say("malformed", name, f"the call of node {node.name} has no lists of operands")
+        state.say("malformed", _first(node), f"the call of node {node.name} has no lists of operands")
         return None
     if node in state.called:
         earlier = state.words.instruction(state.called[node])
-        state.say("malformed", name, f"runs node {node.name}, which makes {first}, a second time, after {earlier}")
+        state.say(
+            "malformed",
+            _first(node),
+            f"runs node {node.name}, which makes %{_first(node)}, a second time, after {earlier}",
+        )
     if len(call.inputs) != len(node.inputs) or len(call.outputs) != len(node.outputs):
         has = f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
-        state.say("malformed", name, f"node {node.name} has {has}, the call {len(call.inputs)} and {len(call.outputs)}")
+        state.say(
+            "malformed",
+            _first(node),
+            f"node {node.name} has {has}, the call {len(call.inputs)} and {len(call.outputs)}",
+        )
     for before in node.controls:
         if before not in state.called:
             must = f"node {node.name} must run after {before.name} (control edge)"
-            state.say("malformed", name, f"{must}, which has not run")
+            state.say("malformed", _first(node), f"{must}, which has not run")
     return node
 
 
+def _first(node: Node) -> str:
+    """The node's first result, to name it by."""
+    return next((value.name for _, value in node.real_outputs), "")
+
+
 def _check_device(state: State, node: Node, call: Call) -> None:
-    name = next((value.name for _, value in node.real_outputs), "")
     device = state.devices.get(call.device)
     if device is None:
-        state.say("wrong-device", name, f"the machine has no device {call.device!r}; it has {', '.join(state.devices)}")
+        state.say(
+            "wrong-device",
+            _first(node),
+            f"the machine has no device {call.device!r}; it has {', '.join(state.devices)}",
+        )
         return
     if node.op in device.lacks:
-        state.say("wrong-device", name, f"{call.device} has no kernel for {node.op}")
+        state.say("wrong-device", _first(node), f"{call.device} has no kernel for {node.op}")
     wanted = state.devices.get(node.device) if node.device is not None else None
     host = state.plan.machine.host
     if wanted is None or device is wanted or (device is host and node.op in wanted.lacks):
         return
-    state.say("wrong-device", name, f"node {node.name} is placed on {node.device}, not on {call.device}")
+    state.say("wrong-device", _first(node), f"node {node.name} is placed on {node.device}, not on {call.device}")
 
 
 def _layout_known(state: State, node: Node, call: Call) -> bool:
-    name = next((value.name for _, value in node.real_outputs), "")
     if call.layout == DEFAULT_LAYOUT or (call.layout == "NHWC" and {ANY_LAYOUT, "NHWC"} & set(node.spec.layouts)):
         return True
     kind = "wrong-form" if call.layout == "NHWC" else "malformed"
-    state.say(kind, name, f"there is no kernel of {node.op} for the layout {call.layout!r}")
+    state.say(kind, _first(node), f"there is no kernel of {node.op} for the layout {call.layout!r}")
     return kind == "wrong-form"
 
 
@@ -138,28 +155,25 @@ def _writes(state: State, node: Node, call: Call) -> list[Access]:
 def _access(
     state: State, call: Call, role: tuple[int, str, str], value: Value, operand: Operand | None
 ) -> Access | None:
-    """The operand's bytes and what the kernel takes them for; None if it takes them for something else."""
+    """The operand's bytes, and what they are taken for; None if it is no operand at all."""
     slot, kind, layout = role
-    place = state.place(operand, value, f"{kind} {slot},")
+    place = state.place(operand, value, kind, slot)
     if place is None or operand is None:
         return None
     placed = operand.placement
     device = state.devices.get(call.device)
+    dtype = value.dtype if device is None else device.kernel_dtype(value.dtype)
+    reported = place.freed
     if place.space.device != call.device or placed.device != call.device:
         where = f"{placed} in {state.words.place(place)}"
-        state.say(
-            "wrong-device",
-            value.name,
-            f"{kind} {slot}, %{value.name}, is {where}, but the call runs on {call.device}",
-            place,
-        )
-        return None
-    dtype = value.dtype if device is None else device.kernel_dtype(value.dtype)
-    if placed.dtype != dtype or stored_layout(value.shape, placed.layout) != stored_layout(value.shape, layout):
+        message = f"{kind} {slot}, %{value.name}, is {where}, but the call runs on {call.device}"
+        state.say("wrong-device", value.name, message, place)
+        reported = True
+    elif placed.dtype != dtype or stored_layout(value.shape, placed.layout) != stored_layout(value.shape, layout):
         message = f"{kind} {slot}, %{value.name}, is stored as {placed}, but the kernel takes it as {dtype}/{layout}"
         state.say("wrong-form", value.name, f"{message} [{state.words.place(place)}]", place)
-        return None
-    return Access(slot, value, place, state.images.image(value, dtype, layout))
+        reported = True
+    return Access(slot, value, place, state.images.image(value, placed.dtype, placed.layout), reported)
 
 
 # -- overlaps ------------------------------------------------------------------------------------------------------

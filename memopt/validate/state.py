@@ -59,33 +59,38 @@ class State:
 
     # -- operands -------------------------------------------------------------------------------------------------
 
-    def place(self, operand: object, value: Value, role: str) -> Place | None:
+    def place(self, operand: object, value: Value, role: str, slot: int | None = None) -> Place | None:
         """The bytes of an operand that stores `value`; None (and a finding) if it is no range of bytes at all."""
-        what = f"{role} %{value.name}"
         if not isinstance(operand, Operand):
-            self.say("malformed", value.name, f"{what} has no operand")
+            self._misplaced("malformed", value, (role, slot), "has no operand")
             return None
         placed = operand.placement
         if not _is_placement(placed) or not isinstance(operand.offset, int):
-            self.say(
-                "malformed", value.name, f"{what} is {placed!s} at offset {operand.offset!r}, which is no placement"
-            )
+            why = f"is {placed!s} at offset {operand.offset!r}, which is no placement"
+            self._misplaced("malformed", value, (role, slot), why)
             return None
         site = self.site(operand.buffer)
         if site is None:
-            self.say("malformed", value.name, f"{what} is in buffer #{operand.buffer}, which has no place in this plan")
+            why = f"is in buffer #{operand.buffer}, which has no place in this plan"
+            self._misplaced("malformed", value, (role, slot), why)
             return None
         num_bytes = value.type.num_elements * itemsize(placed.dtype)
         lo = site.offset + operand.offset
         place = Place(site.space, lo, lo + num_bytes, operand.buffer, operand.buffer in self.freed)
         if operand.offset < 0 or operand.offset + num_bytes > site.size:
             bounds = f"{self.words.buffer(place.buffer)} has bytes [{site.offset}, {site.offset + site.size})"
-            self.say("out-of-bounds", value.name, f"{what} is at {place}, but {bounds}", place)
+            self._misplaced("out-of-bounds", value, (role, slot), f"is at {place}, but {bounds}", place)
             return place if lo >= 0 else None
         if place.freed:
-            by = self.words.instruction(self.freed[place.buffer])
-            self.say("malformed", value.name, f"{what} is at {self.words.place(place)}, after {by}", place)
+            why = f"is at {self.words.place(place)}, after {self.words.instruction(self.freed[place.buffer])}"
+            self._misplaced("malformed", value, (role, slot), why, place)
         return place
+
+    def _misplaced(
+        self, kind: str, value: Value, role: tuple[str, int | None], why: str, place: Place | None = None
+    ) -> None:
+        what = role[0] if role[1] is None else f"{role[0]} {role[1]},"
+        self.say(kind, value.name, f"{what} %{value.name} {why}", place)
 
     def site(self, buffer: object) -> Site | None:
         """Where a buffer lies, None if there is no such buffer or slot."""

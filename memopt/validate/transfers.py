@@ -189,7 +189,6 @@ def run_free(state: State, index: int, free: Free) -> None:
     if free.buffer in state.freed:
         before = state.words.instruction(state.freed[free.buffer])
         state.say("malformed", "", f"{state.words.buffer(free.buffer)} was freed already, by {before}", place)
-        return
     if site.space.name != "arena":
         state.say("malformed", "", f"{state.words.place(place)} is no arena's: it lives all the time", place)
         return

@@ -1,7 +1,7 @@
 """Plans made by hand: a graph, instructions over named buffers, slots. No lowering, no packing, no passes.
 
-An operand is written `value` (in the buffer of that name) or `value@buffer` or `value@buffer+offset`; its placement follows from the
-buffer's device and the value's type, unless given as `sketch.operand(text, dtype=…, layout=…)`.
+An operand is written `value` (in the buffer of that name) or `value@buffer` or `value@buffer+offset`; its placement
+follows from the buffer's device and the value's type, unless given as `sketch.operand(text, dtype=…, layout=…)`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from memopt.devices import Machine, Placement
 from memopt.ir import Graph
 from memopt.lowering.program import Call, Free, Instruction, Operand, Program, ProgramBuffer, Rebind, Result, Transfer
 from memopt.plan import DeviceUse, MemoryPlan, Slot
-from memopt.types import itemsize
 from memopt.validate import Finding, validate
 
 
@@ -93,7 +92,7 @@ class Sketch:
         return self
 
     def plan(self, **changes: object) -> MemoryPlan:
-        """The plan; outputs without a `result` are in the buffers of their names. `changes` replace fields of the program."""
+        """The plan; outputs without a `result` are in the buffers of their names. `changes` are of the program."""
         for value in self.graph.outputs:
             if value.name not in self.results:
                 self.result(value.name)
@@ -125,8 +124,3 @@ class Sketch:
         if instruction is not None:
             assert f"instruction {instruction} (" in found[0].message
         return found[0]
-
-
-def num_bytes(graph: Graph, name: str, dtype: str) -> int:
-    """Bytes of a value stored as `dtype`."""
-    return graph.value(name).type.num_elements * itemsize(dtype)

@@ -1,4 +1,4 @@
-"""One test for each way in which the bytes of a plan can be wrong: kind, instruction, and both parties in the message."""
+"""One test for each way in which the bytes of a plan can be wrong: kind, instruction, both parties in the message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from memopt.ir import Graph, GraphBuilder
 from memopt.validate import FINDING_KINDS
 from tests.validate.plans import Sketch
 from tests.validate.test_right_plans import NHWC, chain, conv, on_gpu, sgd, views
-
 
 FINE = Machine(Device("host", alignment=4))
 
