@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memopt.errors import LoadError, OptionError
+from memopt.frontends.problems import shown
 from memopt.ir import Graph, parse
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _build(name: str, dims: Dims, seed: int) -> Graph:
 
 
 def _not_found(name: str) -> str:
-    message = f"there is no file {name}"
+    message = f"there is no file {shown(name, 300)}"
     if os.sep in name or "." in name or importlib.util.find_spec("memopt.models") is None:
         return message
     from memopt.models import list_models

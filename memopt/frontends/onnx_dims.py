@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from onnx import GraphProto, ValueInfoProto
 
 from memopt.errors import LoadError, OptionError
@@ -85,28 +86,32 @@ class _Keys:
         self.ranks: dict[str, int] = {}
 
     def bind(self, key: str, value: int | Sequence[int], source: str) -> None:
-        if _is_size(value):
-            assert isinstance(value, int)
-            axis = self._axis(key)
-            if key in self.symbols:
-                self._symbol(key, value)
-            elif axis is not None:
-                self._bind_axis(*axis, value)
-            else:
-                self._unknown(key, value, source)
+        size = _size(value)
+        if size is not None:
+            self._bind_size(key, size, source)
             return
-        if isinstance(value, (str, int)) or not all(_is_size(size) for size in value):
+        found = [_size(item) for item in value] if isinstance(value, (Sequence, np.ndarray)) else [None]
+        if None in found or isinstance(value, str):
             raise OptionError(f"dims has {key}={value!r}; want a size of 0 or more, or a shape of such sizes")
         if key not in self.feeds:
             self._unknown(key, value, source)
-        shape, feed = tuple(value), self.feeds[key]
+        shape, feed = tuple(item for item in found if item is not None), self.feeds[key]
         if feed.dims is not None and len(shape) != len(feed.dims):
             raise OptionError(
                 f"dims has {key}={shape}, but that input has {len(feed.dims)} dimensions: {_text(feed.dims)}"
             )
         self.ranks[key] = len(shape)
-        for index, size in enumerate(shape):
-            self._bind_axis(key, index, int(size))
+        for index, item in enumerate(shape):
+            self._bind_axis(key, index, item)
+
+    def _bind_size(self, key: str, size: int, source: str) -> None:
+        axis = self._axis(key)
+        if key in self.symbols:
+            self._symbol(key, size)
+        elif axis is not None:
+            self._bind_axis(*axis, size)
+        else:
+            self._unknown(key, size, source)
 
     def _axis(self, key: str) -> tuple[str, int] | None:
         name, dot, axis = key.rpartition(".")
@@ -152,8 +157,11 @@ class _Keys:
         return self.axes.get((name, axis))
 
 
-def _is_size(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and value.__index__() >= 0
+def _size(value: object) -> int | None:
+    """`value` as a size, or None if it is none."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < 0:
+        return None
+    return int(value)
 
 
 def _text(dims: Sequence[int | str | None] | None) -> str:

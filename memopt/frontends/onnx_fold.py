@@ -119,7 +119,7 @@ def _range(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:
     count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
     if count > _MOST_ELEMENTS:
         raise RefusedError(f"it counts {count} numbers; at most {_MOST_ELEMENTS} are made while loading")
-    return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+    return np.asarray(start + np.arange(count).astype(start.dtype) * delta, start.dtype)
 
 
 def _mod(inputs: Sequence[Array], attrs: dict[str, Any]) -> Array:

@@ -53,10 +53,10 @@ def load_onnx(
     _scan(model, problems)
     feeds = feed_types(model.proto.graph, dims, model.source, problems)
     nodes = ordered_nodes(model.proto.graph, model.source)
-    if not problems.unsupported:
-        check_model(model, nodes)
     importer = _Importer(model, problems)
     importer.start(feeds)
+    if not problems.unsupported:
+        check_model(model, nodes, feeds)
     for index, node in enumerate(nodes):
         importer.add(node, label(node, index))
     importer.finish()
@@ -143,6 +143,8 @@ class _Importer:
         except RefusedError as reason:
             self.problems.unsupported_op(node.op_type, name, str(reason))
             self.lost.update(node.output)
+        except LoadError:
+            raise  # of data that cannot be read or computed: it says what and where
         except _INFER_ERRORS as error:
             self.problems.fault(node.op_type, name, str(error))
             self.lost.update(node.output)

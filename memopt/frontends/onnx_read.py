@@ -8,16 +8,17 @@ it uses is not looked at here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx
+import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
-from onnx import GraphProto, ModelProto, NodeProto
+from onnx import GraphProto, ModelProto, NodeProto, checker, helper, shape_inference
 
 from memopt.errors import LoadError
 from memopt.frontends.problems import shown
+from memopt.types import TensorType
 
 __all__ = ["MAX_OPSET", "MIN_OPSET", "Model", "check_model", "read_model", "walk_nodes"]
 
@@ -119,26 +120,24 @@ def _check_strings(model: ModelProto, source: str) -> None:
             raise LoadError(f"{source} is broken: the name {name!r} in it is not UTF-8 text")
 
 
-def check_model(model: Model, nodes: Sequence[NodeProto]) -> None:
-    """Run onnx's checker, with type inference, on a copy with `nodes` in this order and without weights: it then
-    needs no second copy of them, opens no external file, and is quick. The sizes of weights are checked where they
-    are read."""
+def check_model(model: Model, nodes: Sequence[NodeProto], feeds: Mapping[str, TensorType]) -> None:
+    """Run onnx's checker, with type inference, on a copy with `nodes` in this order, `feeds` as inputs and no weights.
+
+    The copy needs no second set of weights and opens no external file; the sizes of weights are checked where they are
+    read. Outputs without a shape, which the checker takes for an error, are left out of it.
+    """
     proto, bare = model.proto, ModelProto()
     bare.ir_version = proto.ir_version
-    bare.producer_name = proto.producer_name
     bare.opset_import.extend(proto.opset_import)
-    graph = proto.graph
-    bare.graph.name = graph.name or "graph"
+    bare.graph.name = proto.graph.name or "graph"
     bare.graph.node.extend(nodes)
-    bare.graph.input.extend(graph.input)
-    bare.graph.output.extend(graph.output)
-    named = {value.name for value in graph.input}
-    for tensor in graph.initializer:
-        if tensor.name not in named:
-            bare.graph.input.append(
-                onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-            )
+    bare.graph.output.extend(value for value in proto.graph.output if value.type.tensor_type.HasField("shape"))
+    for name, found in feeds.items():
+        number = helper.np_dtype_to_tensor_dtype(np.dtype(found.dtype))
+        bare.graph.input.append(helper.make_tensor_value_info(name, number, found.shape))
+    for tensor in proto.graph.initializer:
+        bare.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     try:
-        onnx.checker.check_model(bare, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        checker.check_model(bare, full_check=True)
+    except (checker.ValidationError, shape_inference.InferenceError, ValueError, RuntimeError) as error:
         raise LoadError(f"{model.source} is not a valid ONNX model: {shown(error, 500)}") from None

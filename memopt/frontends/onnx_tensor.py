@@ -132,7 +132,7 @@ def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
     text = entries.get(key, "")
     if not text:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 18:
+    if not text.isascii() or not text.isdigit() or len(text) > 20:
         raise LoadError(f"{where}: the {key} of its external data is {text!r}; want a number of 0 or more")
     return int(text)
 

@@ -59,4 +59,4 @@ def _line(op: str, reason: str, nodes: list[str]) -> str:
     names = ", ".join(shown(name, 40) or "(no name)" for name in nodes[:3])
     more = f" and {len(nodes) - 3} more" if len(nodes) > 3 else ""
     times = "once" if len(nodes) == 1 else f"{len(nodes)} times"
-    return f"{shown(op, 40)} ({times}: {names}{more}): {shown(reason, 300)}"
+    return f"{shown(op, 40)} ({times}: {names}{more}): {shown(reason, 500)}"
