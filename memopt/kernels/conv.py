@@ -9,6 +9,7 @@ the output has `oh` and `ow`; the pads after the data follow. `bias` is read onl
 from __future__ import annotations
 
 from memopt.kernels.abi import STATUS_OK, gemm, register_jitable
+from memopt.kernels.nn_rows import add_taps, copy_strided, fill, first_valid, inner_range, past_valid
 
 __all__ = [
     "conv_direct",
@@ -18,40 +19,6 @@ __all__ = [
     "conv_pointwise",
     "conv_pointwise_nhwc",
 ]
-
-
-@register_jitable
-def first_valid(before, step, size):
-    """The first output position whose tap at `position * step - before` is not below 0, at most `size`."""
-    return min(max((before + step - 1) // step, 0), size)
-
-
-@register_jitable
-def past_valid(before, step, size, length):
-    """One past the last output position whose tap at `position * step - before` is below `length`, at least 0."""
-    return max(min((length - 1 + before) // step + 1, size), 0)
-
-
-@register_jitable
-def fill(array, start, count, value):
-    """Set `count` elements from `start` on."""
-    part = array[start : start + count]
-    for i in range(count):
-        part[i] = value
-
-
-@register_jitable
-def copy_strided(to, to_at, source, source_at, step, count):
-    """Copy `count` elements that are `step` apart to contiguous ones."""
-    part = to[to_at : to_at + count]
-    if step == 1:
-        run = source[source_at : source_at + count]
-        for i in range(count):
-            part[i] = run[i]
-    else:
-        run = source[source_at : source_at + (count - 1) * step + 1]
-        for i in range(count):
-            part[i] = run[i * step]
 
 
 @register_jitable
@@ -173,25 +140,12 @@ def conv_pointwise(out, x, weights, bias, routine, batch, channels, maps, group,
 
 
 @register_jitable
-def add_scaled(to, to_at, source, source_at, step, count, factor):
-    """to[i] += factor * source[i * step]."""
-    part = to[to_at : to_at + count]
-    if step == 1:
-        run = source[source_at : source_at + count]
-        for i in range(count):
-            part[i] += factor * run[i]
-    else:
-        run = source[source_at : source_at + (count - 1) * step + 1]
-        for i in range(count):
-            part[i] += factor * run[i * step]
-
-
-@register_jitable
 def conv_direct(
     out, x, weights, bias,
     batch, channels, maps, group, has_bias, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow,
 ):  # fmt: skip
-    """Tap by tap into one output row at a time: for groups of few channels."""
+    """Row by row of the taps into one output row at a time: for groups of few channels."""
+    inner, outer = inner_range(left, sw, ow, w, kw, dw)
     in_group, out_group = channels // group, maps // group
     for n in range(batch):
         for m in range(maps):
@@ -203,16 +157,10 @@ def conv_direct(
                 for c in range(in_group):
                     for i in range(kh):
                         line = row * sh + i * dh - top
-                        if line < 0 or line >= h:
-                            continue
-                        source = first + (c * h + line) * w
-                        for j in range(kw):
-                            low = first_valid(left - j * dw, sw, ow)
-                            high = past_valid(left - j * dw, sw, ow, w)
-                            if high > low:
-                                factor = weights[((m * in_group + c) * kh + i) * kw + j]
-                                place = source + low * sw + j * dw - left
-                                add_scaled(out, at + low, x, place, sw, high - low, factor)
+                        if 0 <= line < h:
+                            tap = ((m * in_group + c) * kh + i) * kw
+                            line_at = first + (c * h + line) * w
+                            add_taps(out, at, ow, x, line_at, w, weights, tap, kw, sw, dw, left, inner, outer)
     return STATUS_OK
 
 

@@ -10,7 +10,15 @@ from __future__ import annotations
 import numpy as np
 
 from memopt.kernels.abi import STATUS_OK, register_jitable
-from memopt.kernels.conv import fill, first_valid, past_valid
+from memopt.kernels.nn_rows import (
+    add_one,
+    add_taps,
+    fill,
+    inner_range,
+    keep_larger,
+    keep_larger_taps,
+    larger,
+)
 
 __all__ = [
     "average_pool",
@@ -25,43 +33,9 @@ __all__ = [
 
 
 @register_jitable
-def larger(a, b):
-    """The maximum; NaN if either is NaN."""
-    return a if a >= b or a != a else b
-
-
-@register_jitable
-def keep_larger(to, to_at, source, source_at, step, count):
-    """to[i] = larger(to[i], source[i * step])."""
-    part = to[to_at : to_at + count]
-    run = source[source_at : source_at + (count - 1) * step + 1]
-    if step == 1:
-        for i in range(count):
-            part[i] = larger(part[i], run[i])
-    elif step == 2:
-        for i in range(count):
-            part[i] = larger(part[i], run[2 * i])
-    else:
-        for i in range(count):
-            part[i] = larger(part[i], run[i * step])
-
-
-@register_jitable
-def add_run(to, to_at, source, source_at, step, count):
-    """to[i] += source[i * step]."""
-    part = to[to_at : to_at + count]
-    run = source[source_at : source_at + (count - 1) * step + 1]
-    if step == 1:
-        for i in range(count):
-            part[i] += run[i]
-    else:
-        for i in range(count):
-            part[i] += run[i * step]
-
-
-@register_jitable
 def max_pool(out, x, planes, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow):
     """The maximum of each window."""
+    inner, outer = inner_range(left, sw, ow, w, kw, dw)
     for plane in range(planes):
         for row in range(oh):
             at = (plane * oh + row) * ow
@@ -70,12 +44,7 @@ def max_pool(out, x, planes, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow):
                 line = row * sh + i * dh - top
                 if line < 0 or line >= h:
                     continue
-                source = (plane * h + line) * w
-                for j in range(kw):
-                    low = first_valid(left - j * dw, sw, ow)
-                    high = past_valid(left - j * dw, sw, ow, w)
-                    if high > low:
-                        keep_larger(out, at + low, x, source + low * sw + j * dw - left, sw, high - low)
+                keep_larger_taps(out, at, ow, x, (plane * h + line) * w, w, kw, sw, dw, left, inner, outer)
     return STATUS_OK
 
 
@@ -91,10 +60,21 @@ def taps_inside(position, step, before, num_taps, dilation, low, high):
 
 
 @register_jitable
+def divide(out, at, count, divisor):
+    """Divide `count` elements by `divisor`, at least 1."""
+    part, by = out[at : at + count], out.dtype.type(max(divisor, 1))
+    for i in range(count):
+        part[i] /= by
+
+
+@register_jitable
 def average_pool(
     out, x, planes, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow, include_pad, bottom, right
 ):  # fmt: skip
     """The mean of each window, over the data or (`include_pad`) over data and pads."""
+    inner, outer = inner_range(left, sw, ow, w, kw, dw)
+    edge_top, edge_left = (top, left) if include_pad else (0, 0)
+    edge_bottom, edge_right = (bottom, right) if include_pad else (0, 0)
     for plane in range(planes):
         for row in range(oh):
             at = (plane * oh + row) * ow
@@ -103,19 +83,12 @@ def average_pool(
                 line = row * sh + i * dh - top
                 if line < 0 or line >= h:
                     continue
-                source = (plane * h + line) * w
-                for j in range(kw):
-                    low = first_valid(left - j * dw, sw, ow)
-                    high = past_valid(left - j * dw, sw, ow, w)
-                    if high > low:
-                        add_run(out, at + low, x, source + low * sw + j * dw - left, sw, high - low)
-            edge_h, edge_w = (top, left) if include_pad else (0, 0)
-            rows = taps_inside(row, sh, top, kh, dh, -edge_h, h + (bottom if include_pad else 0))
-            for col in range(ow):
-                inside = col * sw >= left and col * sw - left + (kw - 1) * dw < w
-                end = w + (right if include_pad else 0)
-                cols = kw if inside else taps_inside(col, sw, left, kw, dw, -edge_w, end)
-                out[at + col] /= max(rows * cols, 1)
+                add_taps(out, at, ow, x, (plane * h + line) * w, w, x, -1, kw, sw, dw, left, inner, outer)
+            rows = taps_inside(row, sh, top, kh, dh, -edge_top, h + edge_bottom)
+            divide(out, at + inner, outer - inner, rows * kw)
+            for p in range(inner + ow - outer):
+                col = p if p < inner else p - inner + outer
+                divide(out, at + col, 1, rows * taps_inside(col, sw, left, kw, dw, -edge_left, w + edge_right))
     return STATUS_OK
 
 
@@ -156,12 +129,10 @@ def average_pool_nhwc(
                 for j in range(kw):
                     place = col * sw + j * dw - left
                     if 0 <= place < w:
-                        add_run(out, at, x, ((n * h + line) * w + place) * channels, 1, channels)
+                        add_one(out, at, x, ((n * h + line) * w + place) * channels, 1, channels, x.dtype.type(1))
             rows = taps_inside(row, sh, top, kh, dh, -edge_top, h + edge_bottom)
             cols = taps_inside(col, sw, left, kw, dw, -edge_left, w + edge_right)
-            count = max(rows * cols, 1)
-            for c in range(channels):
-                out[at + c] /= count
+            divide(out, at, channels, rows * cols)
     return STATUS_OK
 
 
