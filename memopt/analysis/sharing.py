@@ -223,7 +223,9 @@ def _bytes_are_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
 
 def _hands_over(occupancy: Occupancy, c: Candidate, mine: Tenant, theirs: Tenant) -> bool:
     """Whether `theirs` is x itself, or x under another name, and is last read by this node, as the op allows."""
-    if c.is_view or c.pair is None or theirs.end != c.step + 1 or theirs.low != mine.low:
+    if c.is_view or c.pair is None or theirs.value in occupancy.liveness.kept:
+        return False
+    if theirs.end != c.step + 1 or theirs.low != mine.low:
         return False
     if theirs.value is c.input:
         return True

@@ -1,0 +1,129 @@
+"""Slow twins by definition: liveness, aliases, and what storage does when nodes run in the listed order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memopt.ir import Graph, Node, Value
+
+__all__ = ["content", "is_live", "must_hold_at_the_end", "storage_faults"]
+
+
+def must_hold_at_the_end(graph: Graph) -> set[Value]:
+    """Outputs, feeds that are not donated, and the newest state of parameters."""
+    kept = set(graph.outputs)
+    for value in (*graph.inputs, *graph.params):
+        if value.name not in graph.donated:
+            while new := _update_of(graph, value):
+                value = new
+            kept.add(value)
+    return kept
+
+
+def _update_of(graph: Graph, value: Value) -> Value | None:
+    """The value that overwrites `value` by definition, if there is one."""
+    for node in graph.nodes:
+        for output, source in node.spec.updates.items():
+            if output < len(node.outputs) and node.outputs[output] is not None and node.inputs[source] is value:
+                return node.outputs[output]
+    return None
+
+
+def is_live(graph: Graph, value: Value, step: int) -> bool:
+    """Whether `value`'s bytes are needed at `step`: by definition."""
+    start = 0 if value.producer is None else graph.nodes.index(value.producer)
+    if step < start:
+        return False
+    if step == start or value in must_hold_at_the_end(graph):
+        return True
+    update = _update_of(graph, value)
+    later = graph.nodes[step:]
+    read = any(v is value and node.spec.reads_data(i) for node in later for i, v in enumerate(node.inputs))
+    return read or (update is not None and update.producer in later)
+
+
+def content(value: Value) -> tuple[Value, int]:
+    """(root, offset): whose bytes `value` holds."""
+    node = value.producer
+    view = None if node is None else node.spec.view_of(value.index)
+    if node is None or view is None or view.input >= len(node.inputs):
+        return value, 0
+    source = node.inputs[view.input]
+    offset = view.byte_offset(node.input_types, node.output_types, node.attrs, value.index)
+    if source is None or offset is None:
+        return value, 0
+    root, inner = content(source)
+    return root, inner + offset
+
+
+def storage_faults(graph: Graph) -> list[str]:
+    """Run the nodes over labelled bytes; every read that does not find its value, and every forbidden overwrite."""
+    return list(_Bytes(graph).run())
+
+
+class _Bytes:
+    """Each byte of each buffer bears the label (root value, index) of what it holds."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._number = {value: i + 1 for i, value in enumerate(graph.values)}
+        self._bytes: dict[Any, NDArray[np.int64]] = {}
+        for value in graph.values:
+            buffer, end = graph.storage.buffer(value), graph.storage.variable(value).offset + value.nbytes
+            if len(self._bytes.get(buffer, ())) < end:
+                self._bytes[buffer] = np.zeros(end, np.int64)
+            self._bytes.setdefault(buffer, np.zeros(0, np.int64))
+
+    def run(self) -> Iterator[str]:
+        for value in (*self._graph.inputs, *self._graph.params):
+            self._place(value)[:] = self._label(value)
+        for value in (*self._graph.inputs, *self._graph.params):
+            yield from self._check(value, "arrived")
+        for node in self._graph.nodes:
+            for _, value in node.data_inputs:
+                yield from self._check(value, f"read by {node.name}")
+            yield from self._overwrites(node)
+            for _, value in node.real_outputs:
+                self._place(value)[:] = self._label(value)
+            for _, value in node.real_outputs:
+                yield from self._check(value, f"written by {node.name}")
+        for value in must_hold_at_the_end(self._graph):
+            yield from self._check(value, "kept")
+
+    def _place(self, value: Value) -> NDArray[np.int64]:
+        low = self._graph.storage.variable(value).offset
+        return self._bytes[self._graph.storage.buffer(value)][low : low + value.nbytes]
+
+    def _label(self, value: Value) -> NDArray[np.int64]:
+        root, offset = content(value)
+        return (self._number[root] << 32) + offset + np.arange(value.nbytes)
+
+    def _check(self, value: Value, when: str) -> Iterator[str]:
+        if not np.array_equal(self._place(value), self._label(value)):
+            yield f"%{value.name}, {when}, is not there"
+
+    def _overwrites(self, node: Node) -> Iterator[str]:
+        """Outputs that lie over inputs in a way that the op does not allow."""
+        storage = self._graph.storage
+        for number, output in node.real_outputs:
+            over = [(i, v) for i, v in node.data_inputs if np.shares_memory(self._place(v), self._place(output))]
+            if not over or np.array_equal(self._place(output), self._label(output)):  # a view: it is there already
+                continue
+            low = storage.variable(output).offset
+            if any(storage.variable(v).offset != low for _, v in over):
+                yield f"%{output.name} lies across an input of {node.name}"
+            allowed = [i for i, _ in over if self._allows(node, number, i, alone=len(over) == 1)]
+            if not allowed or any(v.type != node.inputs[allowed[0]].type for _, v in over):
+                yield f"%{output.name} overwrites an input of {node.name}"
+
+    @staticmethod
+    def _allows(node: Node, output: int, index: int, *, alone: bool) -> bool:
+        if node.spec.updates.get(output) == index:
+            return True
+        types = (node.input_types, node.output_types, node.attrs)
+        pairs = [p for p in node.spec.inplace if (p.output, p.input) == (output, index) and (alone or p.repeats)]
+        return any(p.condition is None or p.condition(*types) is None for p in pairs)
