@@ -33,6 +33,12 @@ def test_in_place():
     right(Sketch(chain()).buffers_for("a").call("a", ["x"], ["a"]).call("c", ["a"], ["c@a"]).result("c@a"))
 
 
+def test_in_place_with_another_dtype_of_the_same_width():
+    b = GraphBuilder()
+    b.output(b.op("Cast", b.neg(b.input("x", (4,)), name="a"), to="int32", name="c"))
+    right(Sketch(b.build()).buffers_for("a").call("a", ["x"], ["a"]).call("c", ["a"], ["c@a"]).result("c@a"))
+
+
 def test_in_place_over_a_donated_feed():
     right(Sketch(chain(donated=True)).call("a", ["x"], ["a@x"]).call("c", ["a@x"], ["c@x"]).result("c@x"))
 
