@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from memopt.cli.options import HelpFormatter
 from memopt.errors import CapacityError, ConflictError, InfeasibleError, InvalidPlanError, MemoptError
 
 __all__ = ["build_parser", "main"]
@@ -26,16 +27,18 @@ Compile a tensor graph into a checked memory plan, and run it: how little memory
 does a model need, which pass earned which byte, and is the answer still right
 when tensors move between devices?"""
 _EPILOG = """\
-Start with:  memopt compare              ResNet-50 on a host and a gpu
-             memopt explain resnet18     what lies in memory at the peak, and why
-             memopt run model.onnx       plan, validate and run it
+Start with:
+  memopt compare            ResNet-50 on a host and a gpu
+  memopt explain resnet18   what lies in memory at the peak, and why
+  memopt run model.onnx     plan, validate and run it
+
 Exit status: 0 success, 1 the answer is no, 2 bad usage or bad input."""
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="memopt", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="memopt", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=HelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"memopt {_version()}")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

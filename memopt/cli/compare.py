@@ -16,6 +16,7 @@ compare memory and results with a plain NumPy reference.
 Strategies: none (every value has bytes of its own until it is freed), rename
 (in-place and reuse by giving values one variable, as Fluid 1.5 did), share (the
 same by letting variables share bytes, as Fluid 1.6 did).
+
 Transfer policies: fluid-1.5 (as released, loses results), publish, outer."""
 
 
@@ -25,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         "compare",
         help="compare strategies and transfer policies on one model",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=options.HelpFormatter,
     )
     options.add_model_options(parser, default="resnet50")
     options.add_machine_options(parser, "host and gpu; the gpu lacks BatchNormalization")

@@ -26,7 +26,7 @@ def add_parser(subparsers: Any) -> None:
         "explain",
         help="say what lies in memory at the peak, and why",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=options.HelpFormatter,
     )
     options.add_model_options(parser)
     options.add_machine_options(parser)

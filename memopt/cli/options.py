@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from memopt.ir import Graph
 
 __all__ = [
+    "HelpFormatter",
     "add_compile_options",
     "add_json_option",
     "add_machine_options",
@@ -29,6 +30,15 @@ __all__ = [
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Wraps each paragraph of a description; one with an indented line is kept as it is."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.strip().split("\n\n")
+        filled = (p if "\n " in p else super(HelpFormatter, self)._fill_text(p, width, indent) for p in paragraphs)
+        return "\n\n".join(filled)
+
+
 def add_model_options(parser: argparse.ArgumentParser, *, default: str | None = None, what: str = "") -> None:
     """MODEL and how it is loaded or built."""
     text = what or "an ONNX file, a text graph, or the name of a built-in model (memopt models lists them)"
@@ -37,9 +47,9 @@ def add_model_options(parser: argparse.ArgumentParser, *, default: str | None = 
         group.add_argument("model", metavar="MODEL", help=text)
     else:
         group.add_argument("model", metavar="MODEL", nargs="?", default=default, help=f"{text}; default: {default}")
-    group.add_argument("--batch", type=int, help="examples a run, of a built-in model (default: 1)")
-    group.add_argument("--image", type=int, help="image size in pixels, of a built-in model")
-    group.add_argument("--sequence", type=int, help="sequence length, of a built-in model")
+    group.add_argument("--batch", type=int, metavar="N", help="examples a run, of a built-in model (default: 1)")
+    group.add_argument("--image", type=int, metavar="N", help="image size in pixels, of a built-in model")
+    group.add_argument("--sequence", type=int, metavar="N", help="sequence length, of a built-in model")
     group.add_argument(
         "--dims",
         metavar="NAME=SIZE",
@@ -53,7 +63,7 @@ def add_model_options(parser: argparse.ArgumentParser, *, default: str | None = 
         default="file",
         help="take an ONNX file's weights, or replace them (default: file)",
     )
-    group.add_argument("--seed", type=int, default=0, help="seed of random weights and feeds (default: 0)")
+    group.add_argument("--seed", type=int, metavar="N", default=0, help="seed of random weights and feeds (default: 0)")
 
 
 def add_machine_options(parser: argparse.ArgumentParser, default: str = "the host alone") -> None:
@@ -159,7 +169,7 @@ def load_feeds(graph: Graph, path: str | None, seed: int) -> dict[str, Any]:
     if path is None:
         return random_feeds(graph, seed)
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise LoadError(f"feeds {path!r} are not a readable .npz file of plain arrays: {error}") from None

@@ -21,7 +21,7 @@ def add_parser(subparsers: Any) -> None:
         "plan",
         help="make a memory plan",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=options.HelpFormatter,
     )
     options.add_model_options(parser)
     options.add_machine_options(parser)

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
         "run",
         help="run a model or a plan",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=options.HelpFormatter,
     )
     what = (
         "an ONNX file, a text graph, a built-in model, or a plan.json (for which machine and plan options are settled)"

@@ -17,7 +17,7 @@ bytes, whoever made it. Status 0: right. Status 1: wrong, with what is wrong."""
 def add_parser(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
-        "validate", help="check a plan", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        "validate", help="check a plan", description=_DESCRIPTION, formatter_class=options.HelpFormatter
     )
     parser.add_argument("plan", metavar="plan.json", help="a plan that memopt plan -o wrote")
     parser.add_argument("--all", action="store_true", help="list every finding (default: the first 10)")

@@ -82,7 +82,12 @@ class Net(GraphBuilder):
         inputs = [x, self.weight(f"{name}.weight", (channels, per_group, kernel, kernel), per_group * kernel * kernel)]
         if bias:
             inputs.append(self.uniform(f"{name}.bias", (channels,), -0.1, 0.1))
-        attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (kernel // 2,) * 4, "group": groups}
+        attrs: dict[str, Any] = {
+            "kernel_shape": (kernel,) * 2,
+            "strides": (stride,) * 2,
+            "pads": (kernel // 2,) * 4,
+            "group": groups,
+        }
         result: Value = self.op("Conv", *inputs, name=name, **attrs)
         return result
 
