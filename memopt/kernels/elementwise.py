@@ -17,6 +17,7 @@ from numba.extending import overload
 from memopt.kernels.abi import register_jitable
 from memopt.kernels.elementwise_loops import loop_text
 from memopt.kernels.local import fdiv, idiv, like
+from memopt.kernels.real32 import erf32, exp32, expm1_32, tanh32
 
 if TYPE_CHECKING:
     from memopt.ops.spec import KernelCall
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["SCALAR_FUNCTIONS", "generate"]
 
 
-def _from_math(name: str, compiled: Any, plain: Any) -> Any:
-    """A scalar function that is `plain` in Python and `compiled` in compiled code, both of the operand's type."""
+def _from_math(name: str, compiled: Any, plain: Any, single: Any = None) -> Any:
+    """A scalar function that is `plain` in Python and `compiled` in compiled code (`single` for float32)."""
 
     def function(x):
         return like(plain(x), x)
@@ -34,19 +35,20 @@ def _from_math(name: str, compiled: Any, plain: Any) -> Any:
 
     @overload(function)
     def _jitted(x):
-        return lambda x: compiled(x)
+        chosen = single if single is not None and x == types.float32 else compiled
+        return lambda x: chosen(x)
 
     return function
 
 
-exp = _from_math("exp", math.exp, np.exp)
+exp = _from_math("exp", math.exp, np.exp, exp32)
+tanh = _from_math("tanh", math.tanh, np.tanh, tanh32)
+erf = _from_math("erf", math.erf, math.erf, erf32)
+expm1 = _from_math("expm1", math.expm1, np.expm1, expm1_32)
 log = _from_math("log", math.log, np.log)
 sqrt = _from_math("sqrt", math.sqrt, np.sqrt)
-tanh = _from_math("tanh", math.tanh, np.tanh)
 sin = _from_math("sin", math.sin, np.sin)
 cos = _from_math("cos", math.cos, np.cos)
-erf = _from_math("erf", math.erf, math.erf)
-expm1 = _from_math("expm1", math.expm1, np.expm1)
 log1p = _from_math("log1p", math.log1p, np.log1p)
 floor = _from_math("floor", np.floor, np.floor)
 ceil = _from_math("ceil", np.ceil, np.ceil)

@@ -27,8 +27,22 @@ __all__ = [
     "softmax",
 ]
 
-#: A contiguous run is added up in this many interleaved sums, which LLVM keeps in vector registers.
-LANES = 16
+#: A contiguous run is reduced as rows of this many neighbours: so many totals, which are then combined.
+RUN = 64
+
+
+@register_jitable
+def _tile(axis, inner, i):
+    """How to walk an axis at columns i and following: (width, rows, stride, tail).
+
+    That is `rows` rows of `width` neighbours, `stride` apart, then `tail` more neighbours. Neighbours are columns, or,
+    where there is one column, a run of the axis itself.
+    """
+    if inner > 1:
+        return min(BLOCK, inner - i), axis, inner, 0
+    width = min(RUN, axis)
+    rows = axis // width if width > 0 else 0
+    return width, rows, width, axis - rows * width
 
 
 def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: Any) -> Any:
@@ -39,39 +53,6 @@ def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: 
     """
 
     @register_jitable
-    def run_total(block, x, base, num_a, stride_a, num_b):
-        """Reduce `num_a` runs of `num_b` neighbours."""
-        first = like(x[base], block[0]) if num_a * num_b > 0 else like(0, block[0])
-        for lane in range(LANES):
-            block[lane] = start(first)
-        for a in range(num_a):
-            run = x[base + a * stride_a : base + a * stride_a + num_b]
-            whole = num_b - num_b % LANES
-            for k in range(0, whole, LANES):
-                part = run[k : k + LANES]
-                for lane in range(LANES):
-                    block[lane] = combine(block[lane], prepare(like(part[lane], block[0])))
-            for k in range(whole, num_b):
-                block[k - whole] = combine(block[k - whole], prepare(like(run[k], block[0])))
-        total = block[0]
-        for lane in range(1, LANES):
-            total = combine(total, block[lane])
-        return total
-
-    @register_jitable
-    def rows_total(block, x, base, width, num_a, stride_a, num_b, stride_b):
-        """Reduce `num_a * num_b` rows of `width` neighbours, elementwise, into the block."""
-        head = x[base : base + width] if num_a * num_b > 0 else x[0:0]
-        for j in range(width):
-            block[j] = start(like(head[j], block[0])) if head.size > 0 else start(like(0, block[0]))
-        for a in range(num_a):
-            for b in range(num_b):
-                at = base + a * stride_a + b * stride_b
-                row = x[at : at + width]
-                for j in range(width):
-                    block[j] = combine(block[j], prepare(like(row[j], block[0])))
-
-    @register_jitable
     def kernel(y, x, num_o, num_a, num_m, num_b, num_i):
         block = accumulators(x)
         count = num_a * num_b
@@ -79,15 +60,23 @@ def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: 
         stride_a = num_m * stride_m
         for o in range(num_o):
             for m in range(num_m):
-                base = o * num_a * stride_a + m * stride_m
-                at = (o * num_m + m) * num_i
-                if num_i == 1:
-                    y[at] = like(finish(run_total(block, x, base, num_a, stride_a, num_b), count), y[at])
-                    continue
                 for i in range(0, num_i, BLOCK):
-                    width = min(BLOCK, num_i - i)
-                    rows_total(block, x, base + i, width, num_a, stride_a, num_b, num_i)
-                    out = y[at + i : at + i + width]
+                    base = o * num_a * stride_a + m * stride_m + i
+                    width, rows, stride, tail = _tile(num_b, num_i, i)
+                    for j in range(max(width, 1)):
+                        block[j] = start(like(x[base + j], block[0])) if count > 0 else start(like(0, block[0]))
+                    for a in range(num_a):
+                        for k in range(rows + 1):
+                            at = base + a * stride_a + k * stride
+                            row = x[at : at + (width if k < rows else tail)]
+                            for j in range(row.size):
+                                block[j] = combine(block[j], prepare(like(row[j], block[0])))
+                    if num_i == 1:
+                        for j in range(1, width):
+                            block[0] = combine(block[0], block[j])
+                        width = 1
+                    at = (o * num_m + m) * num_i + i
+                    out = y[at : at + width]
                     for j in range(width):
                         out[j] = finish(block[j], count)
         return 0
@@ -147,15 +136,16 @@ reduce_min = _reducer(block_like, _same, _same, minimum, _total)
 @register_jitable
 def softmax(y, x, outer, axis, inner):
     """y = exp(x - max) / sum(exp(x - max)) along `axis` of (outer, axis, inner)."""
-    peak, total = block_like(x), block_wide(x)
+    peak, total, powers = block_like(x), block_wide(x), block_like(y)
     for o in range(outer):
         for i in range(0, inner, BLOCK):
-            width = min(BLOCK, inner - i)
             base = o * axis * inner + i
-            _exp_sums(y, x, base, width, axis, inner, peak, total, True)
-            for k in range(axis):
-                out = y[base + k * inner : base + k * inner + width]
-                for j in range(width):
+            tile = _tile(axis, inner, i)
+            width, rows, stride, tail = tile
+            _exp_sums(y, x, base, tile, peak, total, powers, inner == 1, True)
+            for k in range(rows + 1):
+                out = y[base + k * stride : base + k * stride + (width if k < rows else tail)]
+                for j in range(out.size):
                     out[j] = fdiv(out[j], like(total[j], out[j]))
     return 0
 
@@ -163,60 +153,55 @@ def softmax(y, x, outer, axis, inner):
 @register_jitable
 def log_softmax(y, x, outer, axis, inner):
     """y = x - max - log(sum(exp(x - max))) along `axis` of (outer, axis, inner)."""
-    peak, total = block_like(x), block_wide(x)
+    peak, total, powers = block_like(x), block_wide(x), block_like(y)
     for o in range(outer):
         for i in range(0, inner, BLOCK):
-            width = min(BLOCK, inner - i)
             base = o * axis * inner + i
-            _exp_sums(y, x, base, width, axis, inner, peak, total, False)
+            tile = _tile(axis, inner, i)
+            width, rows, stride, tail = tile
+            _exp_sums(y, x, base, tile, peak, total, powers, inner == 1, False)
             for j in range(width):
                 total[j] = log(total[j])
-            for k in range(axis):
-                row = x[base + k * inner : base + k * inner + width]
-                out = y[base + k * inner : base + k * inner + width]
-                for j in range(width):
+            for k in range(rows + 1):
+                at, count = base + k * stride, width if k < rows else tail
+                row, out = x[at : at + count], y[at : at + count]
+                for j in range(count):
                     out[j] = like(like(row[j] - peak[j], total[j]) - total[j], out[j])
     return 0
 
 
 @register_jitable
-def _exp_sums(y, x, base, width, axis, inner, peak, total, store):
-    """The maxima along the axis and the sums of exp(x - maximum), which go to y if `store`."""
-    if inner == 1:
-        _exp_sum(y, x, base, axis, peak, total, store)
-        return
-    for k in range(axis):
-        row = x[base + k * inner : base + k * inner + width]
-        for j in range(width):
-            peak[j] = maximum(peak[j], row[j]) if k > 0 else row[j]
-    for k in range(axis):
-        row = x[base + k * inner : base + k * inner + width]
-        out = y[base + k * inner : base + k * inner + width]
-        for j in range(width):
-            value = exp(row[j] - peak[j])
-            total[j] = total[j] + value if k > 0 else like(value, total[j])
-            if store:
-                out[j] = value
+def _exp_sums(y, x, base, tile, peak, total, powers, one_run, store):
+    """Fill `peak` with the maxima and `total` with the sums of exp(x - maximum), which go to y if `store`.
 
-
-@register_jitable
-def _exp_sum(y, x, base, axis, peak, total, store):
-    """The same for one contiguous run."""
-    row = x[base : base + axis]
-    out = y[base : base + axis]
-    if axis == 0:
-        return
-    top = row[0]
-    for k in range(1, axis):
-        top = maximum(top, row[k])
-    added = 0.0
-    for k in range(axis):
-        value = exp(row[k] - top)
-        added += value
+    Where the axis is `one_run`, all `width` entries are its maximum and its sum.
+    """
+    width, rows, stride, tail = tile
+    for j in range(width):
+        peak[j] = x[base + j] if rows > 0 else like(0, peak[0])
+        total[j] = 0.0
+    for k in range(rows + 1):
+        row = x[base + k * stride : base + k * stride + (width if k < rows else tail)]
+        for j in range(row.size):
+            peak[j] = maximum(peak[j], row[j])
+    if one_run:
+        for j in range(1, width):
+            peak[0] = maximum(peak[0], peak[j])
+        peak[:width] = peak[0]
+    for k in range(rows + 1):
+        at, count = base + k * stride, width if k < rows else tail
+        row, out = x[at : at + count], y[at : at + count]
+        for j in range(count):
+            powers[j] = exp(row[j] - peak[j])
+        for j in range(count):
+            total[j] += powers[j]
         if store:
-            out[k] = value
-    peak[0] = top
-    total[0] = added
+            for j in range(count):
+                out[j] = powers[j]
+    if one_run:
+        for j in range(1, width):
+            total[0] += total[j]
+        total[:width] = total[0]
 
 
 @register_jitable

@@ -74,7 +74,10 @@ def inplace_choices(spec, inputs, outputs, full):
 
 
 def check_kernel(op, inputs, rtol=None, plain=True, **attrs):
-    """Kernel against reference; every in-place way bit-equal to out of place; plain Python like compiled. Returns the results."""
+    """Kernel against reference; in every in-place way bit-equal to out of place; plain Python like compiled.
+
+    Returns the results.
+    """
     call, wanted, outputs, full = call_of(op, inputs, **attrs)
     assert call is not None, f"{op} has no kernel for {types_of(inputs)}"
     results = fresh(outputs)
@@ -89,7 +92,9 @@ def check_kernel(op, inputs, rtol=None, plain=True, **attrs):
                 places[i] = copies[source].reshape(-1).view(outputs[i].dtype).reshape(outputs[i].shape)
         execute(call, copies, places)
         for got, want in zip(places, results, strict=True):
-            np.testing.assert_array_equal(got.view(np.uint8) if got.ndim else got, want.view(np.uint8) if want.ndim else want)
+            np.testing.assert_array_equal(
+                got.view(np.uint8) if got.ndim else got, want.view(np.uint8) if want.ndim else want
+            )
     if plain:
         slow = fresh(outputs)
         execute(call, inputs, slow, plain=True)

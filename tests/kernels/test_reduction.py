@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.kernels.checks import call_of, check_kernel
-from tests.kernels.test_elementwise import random
+from tests.ops.test_elementwise import random
 
-REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceSumSquare ReduceL2".split()
+REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL2"]
 WAYS = [
     ((2, 3, 4), (0, 1, 2)),
     ((2, 3, 4), (1,)),

@@ -12,7 +12,8 @@ def onnx_node(op, arrays, opset=20, constants=(), num_outputs=1, **attrs):
     """Evaluate `op(*arrays, *constants)` with ONNX attributes; returns the list of its outputs."""
     feeds = {f"x{i}": np.asarray(a) for i, a in enumerate((*arrays, *constants))}
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for name, a in feeds.items()
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in feeds.items()
     ]
     names = [f"y{i}" for i in range(num_outputs)]
     node = helper.make_node(op, list(feeds), names, **attrs)

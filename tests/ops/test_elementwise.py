@@ -13,11 +13,49 @@ from memopt.ops import get_op
 from memopt.types import TensorType as T
 from tests.ops.onnx_oracle import onnx_node
 
-UNARY_FLOAT = (
-    "Abs Neg Exp Log Sqrt Reciprocal Sigmoid Tanh Relu HardSwish Floor Ceil Round Sign Sin Cos Erf Softplus Softsign "
-    "LeakyRelu Elu Selu HardSigmoid Gelu"
-).split()
-BINARY = "Add Sub Mul Div Pow PRelu Min Max Sum Mean Equal Less LessOrEqual Greater GreaterOrEqual".split()
+UNARY_FLOAT = [
+    "Abs",
+    "Neg",
+    "Exp",
+    "Log",
+    "Sqrt",
+    "Reciprocal",
+    "Sigmoid",
+    "Tanh",
+    "Relu",
+    "HardSwish",
+    "Floor",
+    "Ceil",
+    "Round",
+    "Sign",
+    "Sin",
+    "Cos",
+    "Erf",
+    "Softplus",
+    "Softsign",
+    "LeakyRelu",
+    "Elu",
+    "Selu",
+    "HardSigmoid",
+    "Gelu",
+]
+BINARY = [
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "PRelu",
+    "Min",
+    "Max",
+    "Sum",
+    "Mean",
+    "Equal",
+    "Less",
+    "LessOrEqual",
+    "Greater",
+    "GreaterOrEqual",
+]
 VALUES = np.array([1, -1, 0, -0.0, 0.5, 1.5, 2.5, -2.5, 3.25, -0.75, 20, -20, np.inf, -np.inf, np.nan, 1e-8])
 #: The evaluator holds the constants of these in float32.
 IN_FLOAT32 = {"HardSwish", "LeakyRelu", "HardSigmoid", "Erf", "Gelu", "Elu", "Selu"}

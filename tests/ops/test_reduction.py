@@ -12,7 +12,7 @@ from memopt.types import TensorType as T
 from tests.ops.onnx_oracle import onnx_node
 from tests.ops.test_elementwise import random, run
 
-REDUCTIONS = "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceSumSquare ReduceL2".split()
+REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL2"]
 
 
 def axes_of(axes):
@@ -67,7 +67,9 @@ def test_over_no_elements():  # S36
 
 def test_axes():
     x = random((2, 3))
-    np.testing.assert_array_equal(run("ReduceSumSquare", x, noop_with_empty_axes=1), np.square(x.astype("f8")).astype("f"))
+    np.testing.assert_array_equal(
+        run("ReduceSumSquare", x, noop_with_empty_axes=1), np.square(x.astype("f8")).astype("f")
+    )
     for axes, match in (((2,), "out of range"), ((0, 0), "twice"), ((0, -2), "twice")):
         with pytest.raises(TypeInferenceError, match=match):
             run("ReduceSum", x, axes=axes)
