@@ -55,7 +55,7 @@ def borrow(array: NDArray[Any]) -> Region:
 def touched_bytes(region: Region) -> int | None:
     """Bytes of the region's pages that are in use (whole pages); None where the system does not tell.
 
-    Asks for each page of this region: the system merges neighbouring mappings, so what it says of a mapping is not about the region.
+    Asks for each page: the system merges neighbouring mappings, so what it says of a mapping is not about the region.
     """
     if not isinstance(region.owner, mmap.mmap):
         return None
