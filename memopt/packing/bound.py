@@ -30,7 +30,9 @@ def peak(problem: PackingProblem) -> tuple[int, tuple[str, ...]]:
     table = Table.of(problem)
     bound, when = table_bound(table)
     if when is None:
-        rows = [row for row in range(table.size.size) if max(int(table.pin[row]), 0) + int(table.size[row]) == bound][:1]
+        rows = [row for row in range(table.size.size) if max(int(table.pin[row]), 0) + int(table.size[row]) == bound][
+            :1
+        ]
     else:
         rows = table.owner[(table.lower <= when) & (when < table.upper)].tolist()
     return bound, tuple(problem.buffers[int(table.index[row])].id for row in rows)
@@ -40,7 +42,7 @@ def table_bound(table: Table) -> tuple[int, int | None]:
     """The lower bound of `table` and the time that shows it (None: a single buffer does)."""
     if not table.size.size:
         return 0, None
-    single = max(max(pin, 0) + size for pin, size in zip(table.pin.tolist(), table.size.tolist(), strict=True))
+    single = int((np.maximum(table.pin, 0) + table.size).max())
     unit = math.gcd(*np.unique(table.align).tolist())
     exact = sum(table.size.tolist()) > MAX_BYTES // 2 or bool((table.size % unit).any())
     best, when = _sharp_peak(table, unit) if exact else _plain_peak(table)

@@ -26,10 +26,10 @@ def _meet(first, lower, upper, a, b):
 
 @njit(cache=True, nogil=True)
 def fit_in_order(offset, order, size, align, first, lower, upper, fixed, limit, work):
-    """Fill `offset` for `order` (its first `fixed` entries keep theirs); the height, or -1 if it would pass `limit` or `work` steps.
+    """Fill `offset` for `order` (its first `fixed` entries keep theirs); return the height.
 
-    Piece `i` in `first[b]:first[b + 1]` is active in `[lower[i], upper[i])`, any int64 times. Nothing wraps as long as
-    `limit` <= 2^63 - 1 - the largest alignment.
+    -1 if the height would pass `limit` or the steps `work`. Piece `i` in `first[b]:first[b + 1]` is active in
+    `[lower[i], upper[i])`, any int64 times. Nothing wraps as long as `limit` <= 2^63 - 1 - the largest alignment.
     """
     n = order.size
     stack = order.copy()  # by offset; the first `k` entries are placed

@@ -56,7 +56,7 @@ def _place(problem: PackingProblem, hole: Hole, key: Key) -> dict[str, int]:
     timeline = _Timeline(buffers)
     offsets = [buffer.offset or 0 for buffer in buffers]
     order = sorted(
-        (index for index, buffer in enumerate(buffers) if buffer.size and buffer.pieces),
+        (index for index, buffer in enumerate(buffers) if buffer.active),
         key=lambda index: (buffers[index].offset is None, -key(buffers[index]), index),
     )
     for index in order:

@@ -12,8 +12,9 @@ import numpy as np
 from memopt.packing.fitting import fit_in_order
 from memopt.packing.orders import blurred, table_keys
 from memopt.packing.problem import MAX_BYTES
-from memopt.packing.skyline import build_tree, skyline
+from memopt.packing.skyline import skyline
 from memopt.packing.table import Ints, Table
+from memopt.packing.tree import build_tree
 
 __all__ = ["Placement", "Planner", "first_fit_by_size"]
 
@@ -41,13 +42,8 @@ class Planner:
         limit = min(limit, _room(self.table))
         if not self.plain:
             return _fit(self.table, order, limit)
-        num = order.size
-        rank = np.empty(num, np.int64)
-        rank[order] = np.arange(num)
-        offset = np.zeros(num, np.int64)
-        table = self.table
-        args = (offset, self.start, self.end, table.size, table.align, rank, order, self.tree, self.span, limit)
-        height = int(skyline(*args))
+        buffers = (self.start, self.end, self.table.size, self.table.align, order)
+        height, offset = skyline(buffers, self.tree, self.span, limit)
         return None if height < 0 else (height, offset)
 
     def best_of(self, best: Placement | None, bound: int, numbers: range, deadline: float) -> Placement | None:

@@ -106,7 +106,7 @@ class _Whole:
 
 
 def decide(table: Table, capacity: int, seed: int, deadline: float) -> tuple[int, Placement | None]:
-    """Whether `table` fits `capacity`: (FOUND, placement), (FAILED, None) if it is proved not to, (PAUSED, None) at the deadline."""
+    """Whether `table` fits `capacity`: (FOUND, placement), (FAILED, None) with a proof, (PAUSED, None) when late."""
     hunt = Hunt(Part.of(table), seed)
     whole = _Whole(hunt, thorough=True)
     while True:

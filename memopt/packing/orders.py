@@ -60,4 +60,5 @@ def _fullest(part: Part) -> Floats:
     best = np.zeros(size.size)
     for piece, row in enumerate(owner.tolist()):
         best[row] = max(best[row], sums[part.lower[piece] : part.upper[piece]].max())
-    return best / best.max()
+    relative: Floats = best / best.max()
+    return relative

@@ -107,7 +107,7 @@ class Hunt:
         return (3 * num + 100) * (1 if attempt % 8 else 1 + 3 * (attempt % 64 == 0))
 
     def round(self, capacity: int, deadline: float) -> tuple[int, Ints | None]:
-        """A few attempts at `capacity`: (FOUND, offsets), (FAILED, None) when it is proved impossible, or (PAUSED, None)."""
+        """A few attempts at `capacity`: (FOUND, offsets), (FAILED, None) with a proof, or (PAUSED, None)."""
         first = self.attempt
         self.attempt += _ROUND * self.workers
         stop = [self.attempt]  # no attempt from this number on matters any more

@@ -61,6 +61,11 @@ class PackingBuffer:
             pieces.append((at, self.end))
         return tuple(pieces)
 
+    @property
+    def active(self) -> bool:
+        """Whether it ever takes a byte: it has a size, and its gaps leave some of its interval."""
+        return self.size > 0 and (not self.gaps or bool(self.pieces))
+
     def __str__(self) -> str:
         return f"%{self.id} [{self.start}, {self.end})"
 
@@ -120,7 +125,7 @@ class PackingProblem:
 
     def height(self, offsets: dict[str, int]) -> int:
         """Bytes of the arena that `offsets` (id -> offset) need."""
-        return max((offsets[buffer.id] + buffer.size for buffer in self.buffers if buffer.size), default=0)
+        return max((offsets[buffer.id] + buffer.size for buffer in self.buffers if buffer.active), default=0)
 
     def subset(self, ids: Sequence[str]) -> PackingProblem:
         """The same problem with only the buffers in `ids`, in the order of this problem."""

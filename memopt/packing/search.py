@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
-# ruff: noqa: C901, PLR0912, PLR0913, PLR0915 -- one resumable loop over flat arrays: numba kernels are loops
+# ruff: noqa: C901, PLR0913, SIM110, SIM102, PLR0915 -- one resumable loop over flat arrays: numba kernels are loops
 """The exact search in numba: does a placement within a capacity exist?
 
 Model. Time is cut into *sections*, the maximal sets of buffers active together. `low[b]` is the lowest offset that
@@ -15,8 +15,8 @@ Why it is complete (numbers stand in the code):
       alignment, on a buffer below it; it stays feasible. So it is enough to look at such placements.
   (2) a buffer placed at f lies on the floor of all its sections, and `floor` is a lower bound, so nothing placed later
       goes below it: whoever meets it goes above.
-  (3) where nobody lies on the floor of s at f, the lowest buffer of s rests on a buffer outside s, or is one whose `low`
-      was above f; a pinned buffer whose pin is f lies there in every placement.
+  (3) where nobody lies on the floor of s at f, the lowest buffer of s rests on a buffer outside s, or is one whose
+      `low` was above f; a pinned buffer whose pin is f lies there in every placement.
   (4) floor[s] + left[s] > capacity, or low[b] > high[b], cannot be completed.
 Memory is linear in the buffers and sections; a node takes O(buffers + sections log sections).
 """
@@ -206,10 +206,11 @@ def _unmark(b, placed, left, room, pieces):
 def advance(control, data, pieces, state, scratch, ceiling, rule, budget):
     """Search on for `budget` nodes and return PAUSED, FOUND (the offsets are in `low`), FAILED or FULL (out of log).
 
-    control: depth, log length, whether the node at `depth` is new, nodes so far. data: size, room (size up to the common
-    alignment), align, pinned, high. pieces: first piece of each buffer, lower and upper section of each piece. state:
-    low, placed, left, stack, log_who, log_low. scratch: grid, log2, count, valley. `ceiling`: capacity up to the common
-    alignment.
+    control: depth, log length, whether the node at `depth` is new, nodes so far.
+    data: size, room (size up to the common alignment), align, pinned, high.
+    pieces: first piece of each buffer, lower and upper section of each piece.
+    state: low, placed, left, stack, log_who, log_low. scratch: grid, log2, count, valley.
+    `ceiling`: capacity up to the common alignment.
     """
     size, room, align, pinned, high = data
     first, lower, upper = pieces

@@ -37,15 +37,14 @@ class Table:
     @staticmethod
     def of(problem: PackingProblem) -> Table:
         """The table of `problem`."""
-        kept = [(i, b) for i, b in enumerate(problem.buffers) if b.size and (not b.gaps or b.pieces)]
+        kept = [(i, b) for i, b in enumerate(problem.buffers) if b.active]
         rows = [(i, b.size, b.alignment, -1 if b.offset is None else b.offset, b.start, b.end) for i, b in kept]
-        columns = np.array(rows, np.int64).reshape(-1, 6).T.copy()
-        start, end = columns[4], columns[5]
-        if not any(b.gaps for _, b in kept):
-            return Table(*columns, np.arange(len(kept)), start, end)
-        pieces = [(row, a, b) for row, (_, buffer) in enumerate(kept) for a, b in buffer.pieces]
-        owner, lower, upper = np.array(pieces, np.int64).reshape(-1, 3).T.copy()
-        return Table(*columns, owner, lower, upper)
+        index, size, align, pin, start, end = np.array(rows, np.int64).reshape(-1, 6).T.copy()
+        owner, lower, upper = np.arange(len(kept)), start, end
+        if any(b.gaps for _, b in kept):
+            pieces = [(row, a, b) for row, (_, buffer) in enumerate(kept) for a, b in buffer.pieces]
+            owner, lower, upper = np.array(pieces, np.int64).reshape(-1, 3).T.copy()
+        return Table(index, size, align, pin, start, end, owner, lower, upper)
 
     @property
     def simple(self) -> bool:
@@ -54,19 +53,25 @@ class Table:
 
     @property
     def gaps(self) -> bool:
-        return bool(self.owner.size != self.size.size or (self.lower != self.start).any() or (self.upper != self.end).any())
+        return bool(
+            self.owner.size != self.size.size or (self.lower != self.start).any() or (self.upper != self.end).any()
+        )
 
     def take(self, rows: Ints) -> Table:
         """The table of these rows only (ascending)."""
         place = np.full(self.size.size, -1, np.int64)
         place[rows] = np.arange(rows.size)
         pieces = np.flatnonzero(place[self.owner] >= 0)
-        columns = (self.index, self.size, self.align, self.pin, self.start, self.end)
         return Table(
-            *(column[rows] for column in columns),
-            place[self.owner[pieces]],
-            self.lower[pieces],
-            self.upper[pieces],
+            index=self.index[rows],
+            size=self.size[rows],
+            align=self.align[rows],
+            pin=self.pin[rows],
+            start=self.start[rows],
+            end=self.end[rows],
+            owner=place[self.owner[pieces]],
+            lower=self.lower[pieces],
+            upper=self.upper[pieces],
         )
 
     def parts(self) -> list[Ints]:
@@ -109,8 +114,6 @@ class Part:
         begins[np.searchsorted(times, table.lower)] = True
         ends[np.searchsorted(times, table.upper)] = True
         event = np.flatnonzero(begins | ends)
-        # a time that begins something makes a section if the next time with any event after it ends something,
-        # or if no other begin comes before that end
         chosen = [a for a, b in zip(event[:-1].tolist(), event[1:].tolist(), strict=True) if begins[a] and ends[b]]
         sections = times[np.array(chosen, np.int64)] if chosen else times[:0]
         by_owner = np.lexsort((table.lower, table.owner))

@@ -46,7 +46,7 @@ def validate_packing(
     if findings not in ("raise", "return"):
         raise OptionError(f"findings {findings!r} is not one of 'raise', 'return'")
     found = _each_alone(problem, offsets, capacity)
-    found += _pairs([buffer for buffer in problem.buffers if buffer.size and buffer.id in offsets], offsets)
+    found += _pairs([buffer for buffer in problem.buffers if buffer.active and buffer.id in offsets], offsets)
     if found and findings == "raise":
         error = ConflictError(found[0].message)
         for other in found[1:6]:
@@ -71,9 +71,9 @@ def _each_alone(problem: PackingProblem, offsets: Mapping[str, int], capacity: i
             report("range", buffer, at, f"has the negative offset {at}")
         if buffer.offset is not None and at != buffer.offset:
             report("pin", buffer, at, f"is pinned at {buffer.offset} but placed at {at}")
-        if buffer.size and at % buffer.alignment:
+        if buffer.active and at % buffer.alignment:
             report("alignment", buffer, at, f"is placed at {at}, not a multiple of its alignment {buffer.alignment}")
-        if capacity is not None and buffer.size and at + buffer.size > capacity:
+        if capacity is not None and buffer.active and at + buffer.size > capacity:
             report("capacity", buffer, at, f"ends at byte {at + buffer.size}, above the capacity {capacity}")
     return found
 
