@@ -1,8 +1,8 @@
-"""Ops: convolution.
+"""Ops: convolution and its transpose.
 
-Holds true: `Conv` has one meaning for any number of spatial axes (`reference`); kernels exist for one and two of
-them in float32 and float64. `workspace` and `kernel` derive from one `_Blocks`, so the scratch that is planned is the
-scratch that is used.
+Holds true: both have one meaning for any number of spatial axes (`reference`); `Conv` has kernels for one and two of
+them in float32 and float64, `ConvTranspose` is a host call. `workspace` and `kernel` derive from one `_Blocks`, so the
+scratch that is planned is the scratch that is used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from memopt.ops.nn_common import (
     Array,
     Arrays,
     Window,
+    explicit_pads,
     flat,
     gemm_routine,
     image_sizes,
@@ -27,6 +28,7 @@ from memopt.ops.nn_common import (
     need_channels,
     need_float,
     need_same_dtype,
+    per_axis,
     present,
     taps,
     wide,
@@ -165,6 +167,88 @@ def _geometry(window: Window) -> tuple[int, ...]:
     return tuple(size for pair in image_sizes(window) for size in pair)
 
 
+# -- ConvTranspose ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """How a transposed convolution spreads each position: `full` sizes, of which `out` are kept from `begin` on."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    full: tuple[int, ...]
+    begin: tuple[int, ...]
+    out: tuple[int, ...]
+
+
+def _spread(types: Types, attrs: Attrs) -> _Spread:
+    data, weights = present(types, 0, "X"), present(types, 1, "W")
+    sizes, kernel, rank = data.shape[2:], weights.shape[2:], data.rank - 2
+    strides, dilations = per_axis(attrs, "strides", rank), per_axis(attrs, "dilations", rank)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    extra = cast("tuple[int, ...]", attrs.get("output_padding", (0,) * rank))
+    if len(extra) != rank or any(e < 0 for e in extra):
+        raise TypeInferenceError(f"output_padding = {extra} does not fit: want {rank} integers of 0 or more")
+    full = tuple((n - 1) * s + span + e for n, s, span, e in zip(sizes, strides, spans, extra, strict=True))
+    mode, wanted = attrs["auto_pad"], cast("tuple[int, ...] | None", attrs.get("output_shape"))
+    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = tuple(n * s for n, s in zip(sizes, strides, strict=True))
+    if wanted is None:
+        begin, end = explicit_pads(attrs, rank)
+        out = tuple(f - b - e for f, b, e in zip(full, begin, end, strict=True))
+    else:
+        if len(wanted) != rank or any(w > f for w, f in zip(wanted, full, strict=True)):
+            raise TypeInferenceError(f"output_shape = {wanted} does not fit: there are at most {full} positions")
+        total = [f - w for f, w in zip(full, wanted, strict=True)]
+        begin, out = tuple(t // 2 if mode == "SAME_UPPER" else t - t // 2 for t in total), wanted
+    if any(size < 1 for size in (*out, *sizes)):
+        raise TypeInferenceError(f"X is {data} and pads = {attrs.get('pads')}: the output would be empty, {list(out)}")
+    return _Spread(strides, dilations, full, begin, out)
+
+
+def _infer_transpose(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
+    data, weights = present(types, 0, "X"), present(types, 1, "W")
+    need_float("X", data)
+    need_same_dtype(types, ("X", "W", "B"))
+    if data.rank < 3 or weights.rank != data.rank:
+        raise TypeInferenceError(f"X is {data} and W is {weights}; want (N, C, spatial...) and (C, M/group, kernel...)")
+    group = cast(int, attrs["group"])
+    if group < 1 or data.shape[1] % group or data.shape[1] != weights.shape[0]:
+        raise TypeInferenceError(f"group = {group} does not fit {data.shape[1]} channels of X and W {weights}")
+    if attrs.get("kernel_shape", weights.shape[2:]) != weights.shape[2:]:
+        raise TypeInferenceError(f"kernel_shape = {attrs['kernel_shape']} but W is {weights}")
+    maps = weights.shape[1] * group
+    need_channels("B", types[2] if len(types) > 2 else None, maps)
+    return [data.with_shape((data.shape[0], maps, *_spread(types, attrs).out))]
+
+
+def _reference_transpose(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
+    """A matrix product, then the sum of what each tap spreads; float16 is computed in float32."""
+    data, weights = arrays[0], arrays[1]
+    bias = arrays[2] if len(arrays) > 2 else None
+    assert data is not None
+    assert weights is not None
+    types = (TensorType.of(data.shape, data.dtype), TensorType.of(weights.shape, weights.dtype))
+    spread, dtype, data, weights = _spread(types, attrs), data.dtype, wide(data), wide(weights)
+    group, batch, sizes = cast(int, attrs["group"]), data.shape[0], data.shape[2:]
+    in_group, maps = weights.shape[0] // group, weights.shape[1] * group
+    matrix = weights.reshape(group, in_group, -1).transpose(0, 2, 1)
+    columns = np.matmul(matrix, data.reshape(batch, group, in_group, -1))
+    columns = columns.reshape(batch, maps, *weights.shape[2:], *sizes)
+    full = np.zeros((batch, maps, *spread.full), data.dtype)
+    for tap in np.ndindex(*weights.shape[2:]):
+        places = [
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, spread.dilations, sizes, spread.strides, strict=True)
+        ]
+        full[(slice(None), slice(None), *places)] += columns[(slice(None), slice(None), *tap)]
+    kept = [slice(b, b + size) for b, size in zip(spread.begin, spread.out, strict=True)]
+    out = full[(slice(None), slice(None), *kept)]
+    if bias is not None:
+        out = out + wide(bias).reshape(-1, *(1,) * len(sizes))
+    return [np.array(out, dtype, order="C")]
+
+
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         name="Conv",
@@ -176,5 +260,19 @@ OPS: tuple[OpSpec, ...] = (
         workspace=_workspace_conv,
         kernel=_kernel_conv,
         layouts=("NHWC",),
+    ),
+    OpSpec(
+        name="ConvTranspose",
+        inputs=(Input("X"), Input("W"), Input("B", optional=True)),
+        outputs=(Output("Y"),),
+        infer=_infer_transpose,
+        reference=_reference_transpose,
+        attrs={
+            **WINDOW_ATTRS,
+            "group": Attr("int", 1),
+            "kernel_shape": Attr("ints"),
+            "output_padding": Attr("ints"),
+            "output_shape": Attr("ints"),
+        },
     ),
 )

@@ -25,6 +25,7 @@ __all__ = [
     "Array",
     "Arrays",
     "Window",
+    "explicit_pads",
     "flat",
     "gemm_routine",
     "image_sizes",
@@ -33,6 +34,7 @@ __all__ = [
     "need_channels",
     "need_float",
     "need_same_dtype",
+    "per_axis",
     "present",
     "taps",
     "wide",
@@ -137,8 +139,8 @@ def make_window(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> Wi
     rank = len(sizes)
     if len(kernel) != rank or any(k < 1 for k in kernel):
         raise TypeInferenceError(f"kernel_shape = {tuple(kernel)} does not fit {rank} spatial axes of 1 or more")
-    strides = _per_axis(attrs, "strides", rank)
-    dilations = _per_axis(attrs, "dilations", rank)
+    strides = per_axis(attrs, "strides", rank)
+    dilations = per_axis(attrs, "dilations", rank)
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     begin, end = _pads(attrs, sizes, strides, spans)
     ceil = bool(attrs.get("ceil_mode", 0))
@@ -157,29 +159,35 @@ def make_window(sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs) -> Wi
     return Window(tuple(sizes), tuple(kernel), strides, dilations, begin, end, tuple(out))
 
 
-def _per_axis(attrs: Attrs, name: str, rank: int) -> tuple[int, ...]:
+def per_axis(attrs: Attrs, name: str, rank: int) -> tuple[int, ...]:
+    """The attribute `name`, of 1 or more for each spatial axis; 1 where it is absent."""
     values = cast("tuple[int, ...]", attrs.get(name, (1,) * rank))
     if len(values) != rank or any(v < 1 for v in values):
         raise TypeInferenceError(f"{name} = {values} does not fit: want {rank} integers of 1 or more")
     return values
 
 
+def explicit_pads(attrs: Attrs, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The attribute `pads`, before and after each spatial axis, which must fit `auto_pad`."""
+    mode = attrs["auto_pad"]
+    pads = cast("tuple[int, ...]", attrs.get("pads", (0,) * (2 * rank)))
+    if len(pads) != 2 * rank or any(p < 0 for p in pads):
+        raise TypeInferenceError(f"pads = {pads} does not fit: want {2 * rank} integers of 0 or more")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise TypeInferenceError(f"auto_pad = {mode!r} is not one of NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    if mode != "NOTSET" and any(pads):
+        raise TypeInferenceError(f"pads = {pads} and auto_pad = {mode!r} exclude each other; give one of them")
+    return pads[:rank], pads[rank:]
+
+
 def _pads(
     attrs: Attrs, sizes: Sequence[int], strides: Sequence[int], spans: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The pads before and after each spatial axis."""
-    rank, mode = len(sizes), attrs["auto_pad"]
-    pads = cast("tuple[int, ...]", attrs.get("pads", (0,) * (2 * rank)))
-    if len(pads) != 2 * rank or any(p < 0 for p in pads):
-        raise TypeInferenceError(f"pads = {pads} does not fit: want {2 * rank} integers of 0 or more")
-    if mode == "NOTSET":
-        return pads[:rank], pads[rank:]
-    if any(pads):
-        raise TypeInferenceError(f"pads = {pads} and auto_pad = {mode!r} exclude each other; give one of them")
-    if mode == "VALID":
-        return pads[:rank], pads[rank:]
-    if mode not in ("SAME_UPPER", "SAME_LOWER"):
-        raise TypeInferenceError(f"auto_pad = {mode!r} is not one of NOTSET, VALID, SAME_UPPER, SAME_LOWER")
+    mode = attrs["auto_pad"]
+    begin, end = explicit_pads(attrs, len(sizes))
+    if mode in ("NOTSET", "VALID"):
+        return begin, end
     total = [max((-(-n // s) - 1) * s + span - n, 0) for n, s, span in zip(sizes, strides, spans, strict=True)]
     small = tuple(t // 2 for t in total)
     large = tuple(t - t // 2 for t in total)

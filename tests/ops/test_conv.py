@@ -49,6 +49,33 @@ def test_reference_equals_onnxruntime(data: st.DataObject) -> None:
     assert_close(found, run_by_onnxruntime("Conv", arrays, attrs))
 
 
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_transpose_equals_onnxruntime(data: st.DataObject) -> None:
+    axes = data.draw(st.integers(1, 2))
+
+    def per_axis(low: int, high: int) -> list[int]:
+        return [data.draw(st.integers(low, high)) for _ in range(axes)]
+
+    sizes, kernel, strides, dilations = per_axis(1, 5), per_axis(1, 4), per_axis(1, 3), per_axis(1, 2)
+    group, way = data.draw(st.integers(1, 2)), data.draw(st.sampled_from(["pads", "shape", "SAME_UPPER", "SAME_LOWER"]))
+    attrs: dict[str, Any] = {"strides": strides, "dilations": dilations, "group": group}
+    if way == "pads":
+        attrs["pads"] = per_axis(0, 2) + per_axis(0, 2)
+        attrs["output_padding"] = [data.draw(st.integers(0, s - 1)) for s in strides]
+    elif way == "shape":
+        attrs["output_shape"] = per_axis(1, 9)
+    else:
+        attrs["auto_pad"] = way
+    x, w = floats(2, 2 * group, *sizes), floats(2 * group, 3, *kernel, seed=1)
+    arrays = [x, w, floats(3 * group)] if data.draw(st.booleans()) else [x, w]
+    try:
+        found = reference("ConvTranspose", arrays, attrs)
+    except TypeInferenceError:
+        return
+    assert_close(found, run_by_onnxruntime("ConvTranspose", arrays, attrs))
+
+
 def test_float64_and_float16() -> None:
     x, w, b = floats(1, 3, 6, 5), floats(4, 3, 3, 2), floats(4)
     exact = reference("Conv", [x.astype("f8"), w.astype("f8"), b.astype("f8")], {"pads": (1, 0, 1, 1)})[0]
