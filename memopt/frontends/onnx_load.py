@@ -25,7 +25,7 @@ from memopt.frontends.onnx_node import NodeView, Step, read_attributes
 from memopt.frontends.onnx_ops import NORMALISERS
 from memopt.frontends.onnx_read import Model, check_model, read_model, walk_nodes
 from memopt.frontends.onnx_structure import clean, label, ordered_nodes, value_names
-from memopt.frontends.onnx_tensor import MAX_RANK, dtype_name, element_dtype, read_tensor, tensor_type
+from memopt.frontends.onnx_tensor import MAX_RANK, check_tensor, dtype_name, element_dtype, read_tensor, tensor_type
 from memopt.frontends.problems import Problems, RefusedError, shown
 from memopt.frontends.random_weights import randomize
 from memopt.ir import Graph, Value, verify
@@ -38,7 +38,7 @@ _DEFAULT_DOMAINS = ("", "ai.onnx")
 #: Ops that vanish while loading, or become others.
 _LOAD_TIME = {"Constant", "CastLike", *FOLD_ONLY}
 #: What type inference may raise on data that a hostile file chose.
-_INFER_ERRORS = (MemoptError, ValueError, ArithmeticError, IndexError)
+_INFER_ERRORS = (MemoptError, ValueError, ArithmeticError, IndexError, MemoryError)
 
 
 def load_onnx(
@@ -110,6 +110,7 @@ class _Importer:
             if element_dtype(tensor.data_type) is None:
                 self.lost.add(tensor.name)
                 continue
+            check_tensor(tensor, where, self.model.folder)
             make = partial(read_tensor, tensor, where, self.model.folder)
             self.define(tensor.name, Constant(tensor_type(tensor, where), make))
         for value in proto.input:

@@ -18,7 +18,7 @@ from onnx import TensorProto
 from memopt.errors import LoadError
 from memopt.types import TensorType
 
-__all__ = ["MAX_RANK", "dtype_name", "element_dtype", "read_tensor", "tensor_type"]
+__all__ = ["MAX_RANK", "check_tensor", "dtype_name", "element_dtype", "read_tensor", "tensor_type"]
 
 #: NumPy's limit is 64; nothing sensible has more than a few.
 MAX_RANK = 32
@@ -66,18 +66,37 @@ def _short(dims: Sequence[int]) -> str:
     return f"[{text}, …]" if len(dims) > 8 else f"[{text}]"
 
 
-def read_tensor(tensor: TensorProto, where: str, folder: Path | None) -> NDArray[Any]:
-    """The data of `tensor`; `where` names it in errors, `folder` is that of the model file (None: there is no file)."""
+def check_tensor(tensor: TensorProto, where: str, folder: Path | None) -> None:
+    """Raise `LoadError` unless the data of `tensor` is there and has the size that its dims and dtype claim.
+
+    `where` names it in errors, `folder` is that of the model file (None: there is no file).
+    """
     found = tensor_type(tensor, where)
     if tensor.HasField("segment"):
         raise LoadError(f"{where} is a segment of a tensor, which memopt does not read")
     if tensor.data_location == TensorProto.EXTERNAL:
-        return _read_external(tensor, found, where, folder)
+        _external_place(tensor, found, where, folder)
+    elif tensor.HasField("raw_data"):
+        _check_bytes(where, found, len(tensor.raw_data))
+    else:
+        have = len(_typed_field(tensor, found))
+        if have != found.num_elements:
+            raise LoadError(f"{where} is {found}: {found.num_elements} elements, but the file holds {have}")
+
+
+def read_tensor(tensor: TensorProto, where: str, folder: Path | None) -> NDArray[Any]:
+    """The data of `tensor`, checked as by `check_tensor`."""
+    check_tensor(tensor, where, folder)
+    found = tensor_type(tensor, where)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        path, offset = _external_place(tensor, found, where, folder)
+        try:
+            return np.fromfile(path, found.dtype, found.num_elements, offset=offset).reshape(found.shape)
+        except OSError as error:
+            raise LoadError(f"{where}: cannot read its external file {path}: {error.strerror or error}") from None
     if tensor.HasField("raw_data"):
-        raw = tensor.raw_data
-        _check_bytes(where, found, len(raw))
-        return np.frombuffer(raw, found.dtype).reshape(found.shape)
-    return _read_typed(tensor, found, where)
+        return np.frombuffer(tensor.raw_data, found.dtype).reshape(found.shape)
+    return _read_typed(tensor, found)
 
 
 def _check_bytes(where: str, found: TensorType, have: int) -> None:
@@ -85,27 +104,25 @@ def _check_bytes(where: str, found: TensorType, have: int) -> None:
         raise LoadError(f"{where} is {found}, which takes {found.nbytes} bytes, but the file holds {have} for it")
 
 
-def _read_typed(tensor: TensorProto, found: TensorType, where: str) -> NDArray[Any]:
-    """Data in the field of its type; narrow types are kept in `int32_data`, float16 as its bits."""
+def _typed_field(tensor: TensorProto, found: TensorType) -> Any:
+    """The field for data of this type; narrow types are kept in `int32_data`, float16 as its bits."""
     if found.dtype in ("float32", "float64"):
-        numbers: Any = tensor.float_data if found.dtype == "float32" else tensor.double_data
-    elif found.dtype in ("int64", "uint64", "uint32"):
-        numbers = tensor.int64_data if found.dtype == "int64" else tensor.uint64_data
-    else:
-        numbers = tensor.int32_data
-    if len(numbers) != found.num_elements:
-        raise LoadError(
-            f"{where} is {found}, which has {found.num_elements} elements, but the file holds {len(numbers)}"
-        )
+        return tensor.float_data if found.dtype == "float32" else tensor.double_data
+    if found.dtype in ("int64", "uint64", "uint32"):
+        return tensor.int64_data if found.dtype == "int64" else tensor.uint64_data
+    return tensor.int32_data
+
+
+def _read_typed(tensor: TensorProto, found: TensorType) -> NDArray[Any]:
+    numbers = _typed_field(tensor, found)
     if found.dtype == "float16":
         return np.array(numbers, np.int64).astype(np.uint16).view(np.float16).reshape(found.shape)
-    wide = np.array(
-        numbers, {"float32": np.float32, "float64": np.float64, "uint64": np.uint64}.get(found.dtype, np.int64)
-    )
-    return wide.astype(found.dtype).reshape(found.shape)
+    dtype = found.dtype if found.dtype in ("float32", "float64", "uint64") else "int64"
+    return np.array(numbers, dtype).astype(found.dtype).reshape(found.shape)
 
 
-def _read_external(tensor: TensorProto, found: TensorType, where: str, folder: Path | None) -> NDArray[Any]:
+def _external_place(tensor: TensorProto, found: TensorType, where: str, folder: Path | None) -> tuple[Path, int]:
+    """The file and the offset at which external data lies, all of it inside the file."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     if folder is None:
@@ -118,14 +135,14 @@ def _read_external(tensor: TensorProto, found: TensorType, where: str, folder: P
     _check_bytes(where, found, length)
     try:
         size = path.stat().st_size
-        if offset + length > size:
-            end = offset + length
-            raise LoadError(
-                f"{where} is at bytes [{offset}, {end}) of {path.name}, which has only {size}; it is truncated"
-            )
-        return np.fromfile(path, found.dtype, found.num_elements, offset=offset).reshape(found.shape)
     except OSError as error:
         raise LoadError(f"{where}: cannot read its external file {path}: {error.strerror or error}") from None
+    if offset + length > size:
+        end = offset + length
+        raise LoadError(
+            f"{where} is at bytes [{offset}, {end}) of {path.name}, which has only {size}; is it truncated?"
+        )
+    return path, offset
 
 
 def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:

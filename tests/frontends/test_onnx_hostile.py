@@ -150,6 +150,7 @@ def test_types_that_do_not_fit():
 )
 def test_tensor_that_lies(fields, text):
     refused(with_tensor(**fields), text)
+    refused(with_tensor(**fields), text, weights="random")
 
 
 def test_huge_shapes_take_no_memory():
