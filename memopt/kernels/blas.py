@@ -6,6 +6,8 @@ lies; `?gemm` would first copy it. beta = 0 never reads what the output held.
 
 from __future__ import annotations
 
+import ctypes
+
 import numpy as np
 from llvmlite import ir as llvm
 from numba import types
@@ -14,7 +16,24 @@ from numba.extending import intrinsic, overload
 
 from memopt.kernels.abi import STATUS_OK, gemm, register_jitable
 
-__all__ = ["gemm_add", "gemv", "matmul"]
+__all__ = ["gemm_add", "gemv", "matmul", "set_blas_threads"]
+
+
+def set_blas_threads(count: int) -> int | None:
+    """Let SciPy's BLAS use `count` threads; returns how many it used before, or None if it is not an OpenBLAS that says.
+
+    Its threads wait for each other by spinning: where other processes hold the cores, each product of two threads may
+    take a scheduler's time slice longer than one of one thread.
+    """
+    from scipy.linalg import cython_blas
+
+    library = ctypes.CDLL(cython_blas.__file__)
+    for prefix in ("scipy_openblas", "openblas"):
+        if hasattr(library, f"{prefix}_set_num_threads"):
+            before = int(getattr(library, f"{prefix}_get_num_threads")())
+            getattr(library, f"{prefix}_set_num_threads")(ctypes.c_int(count))
+            return before
+    return None
 
 
 @intrinsic

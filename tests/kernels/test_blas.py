@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memopt.kernels.blas import set_blas_threads
 from memopt.ops import get_op
 from tests.nn_harness import assert_close, floats, make_query, reference, run_by_kernel
 from tests.ops.test_blas import MATMUL_SHAPES
@@ -53,3 +54,10 @@ def test_float64() -> None:
     assert_close(run_by_kernel("Gemm", arrays), reference("Gemm", arrays), 1e-13)
     assert_close(run_by_kernel("MatMul", arrays[:2]), reference("MatMul", arrays[:2]), 1e-13)
     assert_close(run_by_kernel("MatMul", [arrays[0], arrays[1][:, 0].copy()]), [arrays[0] @ arrays[1][:, 0]], 1e-13)
+
+
+def test_the_threads_of_blas_can_be_set() -> None:
+    before = set_blas_threads(1)
+    if before is None:
+        pytest.skip("SciPy's BLAS is not an OpenBLAS with a known name")
+    assert set_blas_threads(before) == 1
