@@ -20,7 +20,7 @@ __all__ = ["gemm_add", "gemv", "matmul", "set_blas_threads"]
 
 
 def set_blas_threads(count: int) -> int | None:
-    """Let SciPy's BLAS use `count` threads; returns how many it used before, or None if it is not an OpenBLAS that says.
+    """Let SciPy's BLAS use `count` threads; returns how many it used before, or None if it is no known OpenBLAS.
 
     Its threads wait for each other by spinning: where other processes hold the cores, each product of two threads may
     take a scheduler's time slice longer than one of one thread.
