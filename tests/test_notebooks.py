@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom, use public names only, and are committed as they run: with outputs, without errors."""
+"""Notebooks run from top to bottom, use public names only, and are committed executed, without errors."""
 
 from __future__ import annotations
 
@@ -46,4 +46,6 @@ def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     root = str(path.parent.parent)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])))
     notebook = nbformat.read(path, 4)
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()

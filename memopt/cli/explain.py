@@ -88,16 +88,16 @@ def _peak_table(plan: Plan, device: str, limit: int | None) -> Table:
 
     instruction, held = at_peak(plan, device)
     shown = held[:limit]
-    rows = [(f"%{h.value}", format_bytes(h.buffer.size_bytes), h.producer, h.last_reader) for h in shown]
+    rows = [(f"%{h.value}", format_bytes(h.buffer.size_bytes), h.producer, h.last_reader, h.freed_after) for h in shown]
     if len(shown) < len(held):
         rest = sum(h.buffer.size_bytes for h in held[len(shown) :])
-        rows.append((f"... {len(held) - len(shown)} more", format_bytes(rest), "", ""))
+        rows.append((f"... {len(held) - len(shown)} more", format_bytes(rest), "", "", ""))
     total = format_bytes(plan.devices[device].peak_bytes)
     title = (
         f"{device}: {total} live at instruction {instruction} of {len(plan.program.instructions)}: "
         f"{print_instruction(plan.program, plan.program.instructions[instruction])}"
     )
-    return Table(title, ("live value", ">bytes", "made by", "last read by"), tuple(rows))
+    return Table(title, ("live value", ">bytes", "made by", "last read by", "freed after"), tuple(rows))
 
 
 def _peak_dict(plan: Plan, device: str) -> dict[str, Any]:
@@ -110,6 +110,7 @@ def _peak_dict(plan: Plan, device: str) -> dict[str, Any]:
             "bytes": h.buffer.size_bytes,
             "producer": h.producer,
             "last_reader": h.last_reader,
+            "freed_after": h.freed_after,
             "start": h.buffer.start,
             "end": h.buffer.end,
         }

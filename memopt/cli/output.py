@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import sys
@@ -54,9 +55,10 @@ def progress_bar(total: int) -> Iterator[Callable[[str], None]]:
 
     columns = (BarColumn(24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=total, completed=-1)
+        task = progress.add_task("", total=total)
+        begun = itertools.count()
 
         def advance(label: str) -> None:
-            progress.update(task, advance=1, description=label)
+            progress.update(task, completed=next(begun), description=label)
 
         yield advance

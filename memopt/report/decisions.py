@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from memopt.pipeline import Decision
-from memopt.report.table import Table, row_dict
+from memopt.report.table import WIDTH, Table, row_dict
 from memopt.types import format_bytes
 
 __all__ = ["decision_dict", "decisions_list", "decisions_table", "filter_decisions"]
@@ -49,13 +50,14 @@ def decisions_table(decisions: Sequence[Decision]) -> Table:
 
 
 def decisions_list(decisions: Sequence[Decision], limit: int | None = None) -> str:
-    """One decision a line, in the order in which they were taken."""
+    """The decisions, in the order in which they were taken."""
     shown = decisions if limit is None else decisions[:limit]
     lines = []
     for d in shown:
         mark = "+" if d.accepted else "-"
         values = " over ".join(f"%{name}" for name in d.subject)
-        lines.append(f"{mark} {d.step:>4} {d.node} [{d.pass_name}] {values}, {format_bytes(d.bytes)}: {d.reason}")
+        line = f"{mark} {d.step:>4} {d.node} [{d.pass_name}] {values}, {format_bytes(d.bytes)}: {d.reason}"
+        lines.append(textwrap.fill(line, WIDTH, subsequent_indent=" " * 7, break_on_hyphens=False))
     if len(shown) < len(decisions):
-        lines.append(f"… {len(decisions) - len(shown)} more (--all shows them)".replace("…", "..."))
+        lines.append(f"... {len(decisions) - len(shown)} more (--all shows them)")
     return "\n".join(lines)

@@ -60,7 +60,7 @@ class Table:
             grid.add_column(
                 Text(header, "bold"), justify="right" if column.startswith(">") else "left", width=width, no_wrap=True
             )
-        for row in self.rows:
+        for row in ((), *self.rows):
             cells = (
                 [_cut(cell, width) for cell, width in zip(row, widths, strict=True)]
                 if row
@@ -99,7 +99,11 @@ class Table:
 
 
 def _cut(cell: str, width: int) -> str:
-    return cell if len(cell) <= width else cell[: max(width - 3, 0)] + "..."
+    """The cell in at most `width` characters; what is left out is in the middle, as names differ at their ends."""
+    if len(cell) <= width:
+        return cell
+    kept = max(width - 3, 0)
+    return cell[: kept // 2] + "..." + cell[len(cell) - (kept - kept // 2) :]
 
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: str) -> str:

@@ -6,8 +6,7 @@ frees it (half-open), on its own device only. Feeds, parameters and scratch are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,12 +56,17 @@ def step_bytes(plan: MemoryPlan) -> dict[str, Series]:
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """A buffer that is live at the peak: what it holds there, who wrote that, and who reads the buffer last."""
+    """A buffer that is live at the peak.
+
+    value        what it holds there                  producer      the node that wrote that
+    last_reader  the last node that reads the value   freed_after   the last node that reads or writes the buffer
+    """
 
     buffer: ProgramBuffer
     value: str
     producer: str
-    last_reader: str
+    last_reader: str = "-"
+    freed_after: str = "-"
 
 
 def at_peak(plan: MemoryPlan, device: str) -> tuple[int, tuple[LiveBuffer, ...]]:
@@ -71,42 +75,38 @@ def at_peak(plan: MemoryPlan, device: str) -> tuple[int, tuple[LiveBuffer, ...]]
     if not len(live) or not live.max():
         return 0, ()
     peak = int(live.argmax())
-    here = {
-        b.id: b
+    held = {
+        b.id: LiveBuffer(b, b.name, "-")
         for b in plan.program.buffers
         if b.space == "arena" and b.device == device and b.start <= peak < b.end and b.size_bytes
     }
-    written, read = _writers_and_readers(plan.program, here, peak)
-    held = [
-        LiveBuffer(b, *written.get(b.id, (b.name, "-")), _last_reader(plan.program, b, read.get(b.id, "-")))
-        for b in here.values()
-    ]
-    return peak, tuple(sorted(held, key=lambda item: (-item.buffer.size_bytes, item.buffer.id)))
+    for position, instruction in enumerate(plan.program.instructions):
+        if isinstance(instruction, (Call, Transfer)):
+            _follow(held, instruction, position <= peak)
+    for result in plan.program.results:
+        if result.operand.buffer in held:
+            one = held[result.operand.buffer]
+            reader = "(fetched)" if result.operand.value == one.value else one.last_reader
+            held[one.buffer.id] = replace(one, last_reader=reader, freed_after="(fetched)")
+    return peak, tuple(sorted(held.values(), key=lambda one: (-one.buffer.size_bytes, one.buffer.id)))
 
 
-def _last_reader(program: Program, buffer: ProgramBuffer, reader: str) -> str:
-    fetched = any(result.operand.buffer == buffer.id for result in program.results)
-    return "fetched" if fetched else reader
-
-
-def _writers_and_readers(
-    program: Program, buffers: Mapping[int, ProgramBuffer], peak: int
-) -> tuple[dict[int, tuple[str, str]], dict[int, str]]:
-    """buffer id -> (value, node that wrote it) at `peak`, and -> the node that reads it last."""
-    written: dict[int, tuple[str, str]] = {}
-    read: dict[int, str] = {}
-    for i, instruction in enumerate(program.instructions):
-        if not isinstance(instruction, (Call, Transfer)):
-            continue
-        inputs, outputs = _operands(instruction)
-        for operand in inputs:
-            if operand is not None and operand.buffer in buffers and i < buffers[operand.buffer].end:
-                read[operand.buffer] = instruction.node
-        for operand in outputs:
-            if operand is not None and operand.buffer in buffers and i <= peak:
-                verb = f"copy for {instruction.node}" if isinstance(instruction, Transfer) else instruction.node
-                written[operand.buffer] = (operand.value, verb)
-    return written, read
+def _follow(held: dict[int, LiveBuffer], instruction: Call | Transfer, before: bool) -> None:
+    """Update `held` by what `instruction` reads and writes; `before`: it runs before the peak, or at it."""
+    inputs, outputs = _operands(instruction)
+    for operand in inputs:
+        if operand is not None and operand.buffer in held:
+            one = held[operand.buffer]
+            reader = instruction.node if operand.value == one.value else one.last_reader
+            held[operand.buffer] = replace(one, last_reader=reader, freed_after=instruction.node)
+    for operand in outputs:
+        if operand is not None and operand.buffer in held:
+            one = replace(held[operand.buffer], freed_after=instruction.node)
+            if before:
+                copied = isinstance(instruction, Transfer)
+                maker = f"copy for {instruction.node}" if copied else instruction.node
+                one = replace(one, value=operand.value, producer=maker, last_reader="-")
+            held[operand.buffer] = one
 
 
 def _operands(instruction: Call | Transfer) -> tuple[tuple[Operand | None, ...], tuple[Operand | None, ...]]:
