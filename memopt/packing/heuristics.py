@@ -5,6 +5,7 @@ Holds true: every returned placement is valid; runs that cannot beat `limit` end
 
 from __future__ import annotations
 
+import functools
 import time
 
 import numpy as np
@@ -16,7 +17,7 @@ from memopt.packing.skyline import skyline
 from memopt.packing.table import Ints, Table
 from memopt.packing.tree import build_tree
 
-__all__ = ["Placement", "Planner", "first_fit_by_size"]
+__all__ = ["Placement", "Planner", "first_fit_by_size", "warm_up"]
 
 Placement = tuple[int, Ints]
 _FEW_ORDERS = 40_000  # above this many buffers only the best three orders are tried
@@ -81,3 +82,14 @@ def _pieces(table: Table) -> tuple[Ints, Ints, Ints]:
 def _room(table: Table) -> int:
     """The largest height for which aligning an offset cannot wrap."""
     return MAX_BYTES - int(table.align.max(initial=1))
+
+
+@functools.cache
+def warm_up() -> None:
+    """Load the compiled planners, or compile them."""
+    ones = np.ones(2, np.int64)
+    zeros = np.zeros(2, np.int64)
+    rows = np.arange(2)
+    table = Table(rows, ones, ones, zeros - 1, zeros, ones, rows, zeros, ones)
+    Planner(table, 0).attempt(0, 2)
+    first_fit_by_size(table, 2)

@@ -7,7 +7,9 @@ bound and the best, nearer to the bound after a success and farther after a fail
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from memopt.packing.heuristics import Placement, Planner
 from memopt.packing.probe import FAILED, FOUND, Hunt, Probe
 from memopt.packing.table import Part, Table
 
-__all__ = ["Climb", "decide"]
+__all__ = ["Climb", "decide", "warm_up"]
 
 _AT_BOUND = 12  # rounds at the bound before other targets get their turn
 _SEARCHABLE = 40_000  # above this many buffers a dive of the search takes longer than it is worth
@@ -25,8 +27,10 @@ _WHOLE = 600  # up to this many buffers `best` also runs one complete search bes
 class Climb:
     """The search for a low placement of one part, from `best` (height, offsets) down to `bound`."""
 
-    def __init__(self, table: Table, best: Placement, bound: int, seed: int) -> None:
-        self.table, self.best, self.bound, self.seed = table, best, bound, seed
+    def __init__(
+        self, table: Table, best: Placement, bound: int, seed: int, tell: Callable[[int], None] = lambda height: None
+    ) -> None:
+        self.table, self.best, self.seed, self.tell = table, best, seed, tell
         self.quantum = table.quantum()
         self.bound = -(-bound // self.quantum) * self.quantum
         self.searched = False  # whether a finished search raised the bound
@@ -60,6 +64,7 @@ class Climb:
         reach, rounds = 0.5, 0
         while not self.done and time.perf_counter() < deadline:
             rounds += 1
+            self.tell(self.best[0])
             at_bound = rounds <= _AT_BOUND or rounds % 4 == 0
             target = self.bound if at_bound else self._target(reach)
             status, offsets = hunt.round(target, deadline)
@@ -118,3 +123,13 @@ def decide(table: Table, capacity: int, seed: int, deadline: float) -> tuple[int
             return FOUND, (int((offsets + table.size).max()), np.asarray(offsets))
         if status == FAILED or time.perf_counter() > deadline:
             return status, None
+
+
+@functools.cache
+def warm_up() -> None:
+    """Load the compiled search, or compile it."""
+    ones = np.ones(2, np.int64)
+    zeros = np.zeros(2, np.int64)
+    rows = np.arange(2)
+    table = Table(rows, ones, ones, zeros - 1, zeros, ones, rows, zeros, ones)
+    decide(table, 2, 0, time.perf_counter() + 3600.0)

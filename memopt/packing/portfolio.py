@@ -7,8 +7,9 @@ solve to the bound never load numba.
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ from memopt.packing.validate import validate_packing
 __all__ = ["Effort", "pack", "pack_arrays"]
 
 Effort = Literal["fast", "best", "prove"]
+Watch = Callable[[int, int], None]
 _PLAIN = 400  # up to this many buffers the plain-Python planners go first
 LIVE_SUM = "the height equals the lower bound (sizes live at once)"
 SEARCHED = "a complete search found nothing lower"
@@ -35,12 +37,14 @@ def pack(
     time_limit: float = 10.0,
     effort: Effort = "fast",
     seed: int = 0,
+    watch: Watch | None = None,
 ) -> PackingPlan:
     """Place the buffers of `problem`, within `capacity` bytes if that is given here or in the problem.
 
     `fast` is near-linear and never worse than first-fit by size. `best` lowers the height by restarts and search until
     it meets the bound or `time_limit` (seconds) is over. `prove` decides the capacity (or, without one, the optimum):
     its status is `unknown` only if the time is over, and an infeasible answer names a small core of buffers.
+    `watch(height, bound)` is called now and then. Compiling the engines, once per machine, is not search time.
     The plan is always valid; whether it fits the capacity, `status` (and `fits`) says.
     """
     if effort not in ("fast", "best", "prove"):
@@ -49,7 +53,7 @@ def pack(
         raise OptionError(f"time_limit {time_limit!r} is not a number of seconds of 0 or more")
     if capacity is not None and not 0 <= capacity <= MAX_BYTES:
         raise PackingInputError(f"capacity {capacity} is not in 0 … 2^63 - 1")
-    run = _Run.start(problem, problem.capacity if capacity is None else capacity, time_limit, seed)
+    run = _Run.start(problem, problem.capacity if capacity is None else capacity, time_limit, seed, watch)
     clash = _pinned_clash(problem)
     if clash:
         return run.refuse(f"pinned buffers %{clash[0]} and %{clash[1]} overlap", clash)
@@ -89,6 +93,7 @@ class _Run:
     began: float
     table: Table
     bound: int
+    watch: Watch | None
     height: int = MAX_BYTES + 1
     offsets: Ints | None = None
     searched: bool = False
@@ -96,7 +101,7 @@ class _Run:
     core: tuple[str, ...] = ()
 
     @staticmethod
-    def start(problem: PackingProblem, capacity: int | None, time_limit: float, seed: int) -> _Run:
+    def start(problem: PackingProblem, capacity: int | None, time_limit: float, seed: int, watch: Watch | None) -> _Run:
         began = time.perf_counter()
         table = Table.of(problem)
         bound, _ = table_bound(table)
@@ -104,7 +109,7 @@ class _Run:
             raise PackingInputError(f"the buffers need {bound} bytes at once: more than 2^63 - 1, an overflow")
         step = table.quantum()
         bound = min(-(-bound // step) * step, MAX_BYTES)
-        return _Run(problem, capacity, began + time_limit, seed, began, table, bound)
+        return _Run(problem, capacity, began + time_limit, seed, began, table, bound, watch)
 
     @property
     def met(self) -> bool:
@@ -113,6 +118,12 @@ class _Run:
     def accept(self, height: int, offsets: Ints) -> None:
         if height < self.height:
             self.height, self.offsets = height, offsets
+            self.tell(height)
+
+    def tell(self, height: int) -> None:
+        """Tell the watcher where we are."""
+        if self.watch is not None:
+            self.watch(height, self.bound)
 
     def plain(self) -> None:
         """The plain-Python planners: for small problems, and for those whose numbers numba could not hold."""
@@ -130,6 +141,7 @@ class _Run:
 
     def fast(self) -> None:
         """The near-linear planners in numba."""
+        self._warm("heuristics")
         from memopt.packing.heuristics import Planner, first_fit_by_size
 
         planner = Planner(self.table, self.seed)
@@ -148,10 +160,17 @@ class _Run:
         """Restarts and search, part by part, until bound, capacity or deadline is met."""
         if self.met or self.bound > 2**62:
             return
+        self._warm("improve")
         if prove and self.capacity is not None:
             self._decide(self.capacity)
         else:
             self._lower(prove)
+
+    def _warm(self, module: str) -> None:
+        """Load (or, once per machine, compile) an engine, and give the time back to the search."""
+        began = time.perf_counter()
+        importlib.import_module(f"memopt.packing.{module}").warm_up()
+        self.deadline += time.perf_counter() - began
 
     def _lower(self, prove: bool) -> None:
         from memopt.packing.improve import Climb
@@ -162,7 +181,9 @@ class _Run:
         for rows in self.table.parts():
             height = int(ends[rows].max())
             if height > self.bound:
-                climbs.append((rows, Climb(self.table.take(rows), (height, offsets[rows]), self.bound, self.seed)))
+                climbs.append(
+                    (rows, Climb(self.table.take(rows), (height, offsets[rows]), self.bound, self.seed, self.tell))
+                )
         for position, (rows, climb) in enumerate(climbs):
             now = time.perf_counter()
             climb.run(now + (self.deadline - now) / (len(climbs) - position), prove)

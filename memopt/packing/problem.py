@@ -43,7 +43,7 @@ class PackingBuffer:
         plain = self.alignment == 1 and self.offset is None and not self.gaps
         if plain and 0 <= self.size <= MAX_SIZE and -MAX_SIZE <= self.start < self.end <= MAX_SIZE:
             return
-        fault = find_fault(self)
+        fault = find_fault(self.size, self.start, self.end, self.alignment, self.offset, self.gaps)
         if fault is not None:
             raise PackingInputError(f"buffer %{self.id}: {fault[1]}")
 
@@ -70,37 +70,40 @@ class PackingBuffer:
         return f"%{self.id} [{self.start}, {self.end})"
 
 
-def find_fault(buffer: PackingBuffer) -> tuple[str, str] | None:
-    """The first field of `buffer` that is out of range and why, or None."""
+def find_fault(
+    size: int, start: int, end: int, alignment: int, offset: int | None, gaps: tuple[tuple[int, int], ...]
+) -> tuple[str, str] | None:
+    """The first field of a buffer that is out of range, and why; None if all are well."""
     checks = (
-        ("size", 0 <= buffer.size <= MAX_SIZE, f"size {buffer.size} is not in 0 … 2^62"),
-        ("start", abs(buffer.start) <= MAX_SIZE, f"start {buffer.start} is beyond 2^62"),
-        ("end", abs(buffer.end) <= MAX_SIZE, f"end {buffer.end} is beyond 2^62"),
-        ("end", buffer.start < buffer.end, f"interval [{buffer.start}, {buffer.end}) is empty; want start < end"),
-        ("alignment", 1 <= buffer.alignment <= MAX_SIZE, f"alignment {buffer.alignment} is not in 1 … 2^62"),
+        ("size", size >= 0, f"size {size} is negative"),
+        ("size", size <= MAX_SIZE, f"size {size} is beyond 2^62"),
+        ("start", abs(start) <= MAX_SIZE, f"start {start} is beyond 2^62"),
+        ("end", abs(end) <= MAX_SIZE, f"end {end} is beyond 2^62"),
+        ("end", start < end, f"interval [{start}, {end}) is empty; want start < end"),
+        ("alignment", 1 <= alignment <= MAX_SIZE, f"alignment {alignment} is not in 1 … 2^62"),
     )
     for name, good, why in checks:
         if not good:
             return name, why
-    return _pin_fault(buffer) or _gaps_fault(buffer)
+    return _pin_fault(offset, size, alignment) or _gaps_fault(start, end, gaps)
 
 
-def _pin_fault(buffer: PackingBuffer) -> tuple[str, str] | None:
-    if buffer.offset is None:
+def _pin_fault(offset: int | None, size: int, alignment: int) -> tuple[str, str] | None:
+    if offset is None:
         return None
-    if not 0 <= buffer.offset <= MAX_BYTES - buffer.size:
-        return "offset", f"pinned offset {buffer.offset} with size {buffer.size} is not in 0 … 2^63 - 1"
-    if buffer.offset % buffer.alignment:
-        return "offset", f"pinned offset {buffer.offset} is not a multiple of its alignment {buffer.alignment}"
+    if not 0 <= offset <= MAX_BYTES - size:
+        return "offset", f"pinned offset {offset} with size {size} is not in 0 … 2^63 - 1"
+    if offset % alignment:
+        return "offset", f"pinned offset {offset} is not a multiple of its alignment {alignment}"
     return None
 
 
-def _gaps_fault(buffer: PackingBuffer) -> tuple[str, str] | None:
-    at = buffer.start
-    for lower, upper in buffer.gaps:
-        if not at <= lower < upper <= buffer.end:
+def _gaps_fault(start: int, end: int, gaps: tuple[tuple[int, int], ...]) -> tuple[str, str] | None:
+    at = start
+    for lower, upper in gaps:
+        if not at <= lower < upper <= end:
             why = "gaps are non-empty, in order, apart and inside the interval"
-            return "gaps", f"gap [{lower}, {upper}) does not fit [{buffer.start}, {buffer.end}): {why}"
+            return "gaps", f"gap [{lower}, {upper}) does not fit [{start}, {end}): {why}"
         at = upper
     return None
 
