@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from memopt.kernels.abi import register_jitable
-from memopt.kernels.elementwise import div, exp, log, maximum, minimum, sqrt
+from memopt.kernels.elementwise import absolute, div, exp, log, maximum, minimum, sqrt
 from memopt.kernels.local import BLOCK, block_like, block_wide, fdiv, like
 
 __all__ = [
     "argmax",
     "cumsum",
     "log_softmax",
+    "reduce_l1",
     "reduce_l2",
     "reduce_max",
     "reduce_mean",
@@ -128,6 +129,7 @@ reduce_sum = _reducer(block_wide, _zero, _same, _plus, _total)
 reduce_mean = _reducer(block_wide, _zero, _same, _plus, div)
 reduce_prod = _reducer(block_wide, _one, _same, _times, _total)
 reduce_sum_square = _reducer(block_wide, _zero, _square, _plus, _total)
+reduce_l1 = _reducer(block_wide, _zero, absolute, _plus, _total)
 reduce_l2 = _reducer(block_wide, _zero, _square, _plus, _root)
 reduce_max = _reducer(block_like, _same, _same, maximum, _total)
 reduce_min = _reducer(block_like, _same, _same, minimum, _total)

@@ -45,6 +45,7 @@ _REDUCTIONS: dict[str, tuple[str, Sequence[str], bool]] = {
     "ReduceMin": ("reduce_min", ANY, True),
     "ReduceProd": ("reduce_prod", NUMBER, False),
     "ReduceSumSquare": ("reduce_sum_square", NUMBER, False),
+    "ReduceL1": ("reduce_l1", NUMBER, False),
     "ReduceL2": ("reduce_l2", NUMBER, False),
 }
 
@@ -153,6 +154,7 @@ _MEANINGS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "ReduceMin": lambda x, axes: np.min(x, axis=axes, keepdims=True),
     "ReduceProd": lambda x, axes: np.prod(_wide(x), axis=axes, keepdims=True),
     "ReduceSumSquare": lambda x, axes: np.sum(_wide(x) * _wide(x), axis=axes, keepdims=True),
+    "ReduceL1": lambda x, axes: np.sum(np.abs(_wide(x)), axis=axes, keepdims=True),
     "ReduceL2": lambda x, axes: np.sqrt(np.sum(_wide(x) * _wide(x), axis=axes, keepdims=True).astype(np.float64)),
 }
 

@@ -8,7 +8,16 @@ import pytest
 from tests.kernels.checks import call_of, check_kernel
 from tests.ops.test_elementwise import random
 
-REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL2"]
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+]
 WAYS = [
     ((2, 3, 4), (0, 1, 2)),
     ((2, 3, 4), (1,)),

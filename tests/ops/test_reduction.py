@@ -12,7 +12,16 @@ from memopt.types import TensorType as T
 from tests.ops.onnx_oracle import onnx_node
 from tests.ops.test_elementwise import random, run
 
-REDUCTIONS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL2"]
+REDUCTIONS = [
+    "ReduceSum",
+    "ReduceMean",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "ReduceL1",
+    "ReduceL2",
+]
 
 
 def axes_of(axes):
@@ -45,6 +54,7 @@ def test_dtypes(op, dtype):
         "ReduceMin": lambda: wide.min(1),
         "ReduceProd": lambda: wide.prod(1) % 256 if dtype == "uint8" else wide.prod(1),
         "ReduceSumSquare": lambda: (wide**2).sum(1) % 256 if dtype == "uint8" else (wide**2).sum(1),
+        "ReduceL1": lambda: np.abs(wide).sum(1),
         "ReduceL2": lambda: np.sqrt((wide**2).sum(1)) if got.dtype.kind == "f" else np.floor(np.sqrt((wide**2).sum(1))),
     }[op]()
     np.testing.assert_allclose(got[:, 0], exact, rtol=1e-3 if dtype == "float16" else 1e-12)
