@@ -2,20 +2,55 @@
 
 from __future__ import annotations
 
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
 from memopt.kernels.abi import STATUS_BAD_INDEX, STATUS_OK, register_jitable
 
 __all__ = ["concat", "copy", "fill", "gather", "pad", "split", "strided"]
 
+#: Runs of fewer elements are moved by a loop: a call costs more.
+_SHORT = 32
 #: Side of the square blocks of a transpose: two of them in 8-byte elements fill 16 KiB.
 _BLOCK = 32
+
+
+@intrinsic
+def _memmove(typingctx, to, source, nbytes):
+    """C's memmove, on addresses."""
+
+    def codegen(context, builder, signature, args):
+        byte = cgutils.voidptr_t
+        to, source = (builder.inttoptr(address, byte) for address in args[:2])
+        cgutils.raw_memmove(builder, to, source, args[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), codegen
+
+
+def _move(to, source):
+    """to = source, flat and contiguous arrays of one size and dtype."""
+    to[:] = source
+
+
+@overload(_move)
+def _move_jitted(to, source):
+    def move(to, source):
+        if to.size < _SHORT:
+            for i in range(to.size):
+                to[i] = source[i]
+        else:
+            _memmove(to.ctypes.data, source.ctypes.data, to.size * to.itemsize)
+
+    return move
 
 
 @register_jitable
 def copy(out, x):
     """out = x; both flat. Where both are the same bytes there is nothing to do."""
     if out.ctypes.data != x.ctypes.data:
-        for i in range(out.size):
-            out[i] = x[i]
+        _move(out, x)
     return STATUS_OK
 
 
@@ -33,9 +68,7 @@ def _rows(out, x, n, m, out_step, in_step, out_at, in_at):
     for i in range(n):
         o = out_at + i * out_step
         s = in_at + i * in_step
-        to, source = out[o : o + m], x[s : s + m]
-        for j in range(m):
-            to[j] = source[j]
+        _move(out[o : o + m], x[s : s + m])
 
 
 @register_jitable
@@ -59,6 +92,12 @@ def _plane(out, x, n, m, p0, p1, q0, q1, out_at, in_at):
         _rows(out, x, n, m, p0, q0, out_at, in_at)
     elif p1 == 1 and q0 == 1:
         _blocks(out, x, n, m, p0, q1, out_at, in_at)
+    elif p1 == 1 and q1 == 0 and m > 0:
+        for i in range(n):
+            o = out_at + i * p0
+            value, to = x[in_at + i * q0], out[o : o + m]
+            for j in range(m):
+                to[j] = value
     else:
         for i in range(n):
             o = out_at + i * p0
@@ -92,9 +131,7 @@ def concat(out, *parts):
             break
         part = parts[k]
         for i in range(rows):
-            to, source = out[i, at : at + part.shape[1]], part[i]
-            for j in range(source.size):
-                to[j] = source[j]
+            _move(out[i, at : at + part.shape[1]], part[i])
         at += part.shape[1]
     return STATUS_OK
 
@@ -110,9 +147,7 @@ def split(*arrays):
             break
         part = arrays[k]
         for i in range(rows):
-            to, source = part[i], x[i, at : at + part.shape[1]]
-            for j in range(to.size):
-                to[j] = source[j]
+            _move(part[i], x[i, at : at + part.shape[1]])
         at += part.shape[1]
     return STATUS_OK
 
@@ -139,9 +174,7 @@ def _pad_row(out, x, before, mode, bits):
     for i in range(first):
         s = _source_index(i, before, dim, mode)
         out[i] = bits if s < 0 else x[s]
-    run, source = out[first:last], x[first - before : last - before]
-    for i in range(run.size):
-        run[i] = source[i]
+    _move(out[first:last], x[first - before : last - before])
     for i in range(last, n):
         s = _source_index(i, before, dim, mode)
         out[i] = bits if s < 0 else x[s]
@@ -172,7 +205,7 @@ def pad(out, x, b0, b1, b2, b3, b4, mode, bits):
 @register_jitable
 def gather(out, x, indices):
     """out[o, i, :] = x[o, indices[i], :]; an index below 0 counts from the end. A bad one: nothing is written."""
-    outer, dim, inner = x.shape
+    outer, dim, _ = x.shape
     for i in range(indices.size):
         if not -dim <= indices[i] < dim:
             return STATUS_BAD_INDEX
@@ -181,7 +214,5 @@ def gather(out, x, indices):
             at = indices[i]
             if at < 0:
                 at += dim
-            to, source = out[o, i], x[o, at]
-            for j in range(inner):
-                to[j] = source[j]
+            _move(out[o, i], x[o, at])
     return STATUS_OK

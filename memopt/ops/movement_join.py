@@ -1,8 +1,8 @@
 """Ops that join, cut, frame or pick: Concat, Split, Pad, Gather.
 
 Holds true: Concat and Split see their operands as (outer, row) matrices, so that one kernel serves every axis and rank.
-A kernel is compiled for a number of arrays; to keep variants few the operands are repeated up to a power of two, and
-the kernel stops where the rows are full. A Split is a view where its axis is the outermost that is longer than 1.
+A kernel is compiled for a number of arrays; to keep variants few the last operand is repeated up to one of a few numbers,
+and the kernel stops where the rows are full. A Split is a view where its axis is the outermost that is longer than 1.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from memopt.types import TensorType, itemsize
 
 __all__ = ["OPS"]
 
-#: Concat and Split have kernels up to this many parts.
-_MAX_PARTS = 64
+#: Concat and Split have kernels for these numbers of parts.
+_PART_COUNTS = (4, 16, 32, 64)
 #: Axes of the pad kernel.
 _PAD_DIMS = 5
 _PAD_MODES = ("constant", "reflect", "edge")
@@ -75,11 +75,12 @@ def _matrix(role: str, index: int, part: TensorType, axis: int) -> ArrayArg:
 
 
 def _matrices(role: str, parts: Types, axis: int) -> list[ArrayArg] | None:
-    """The parts as matrices, the last repeated up to a power of two of them; None for too many."""
-    if len(parts) > _MAX_PARTS:
+    """The parts as matrices, the last repeated up to a number for which there is a kernel; None for too many."""
+    count = next((count for count in _PART_COUNTS if count >= len(parts)), None)
+    if count is None:
         return None
     arrays = [_matrix(role, i, data_type(parts, i), axis) for i in range(len(parts))]
-    return arrays + [arrays[-1]] * ((1 << (len(parts) - 1).bit_length()) - len(parts))
+    return arrays + [arrays[-1]] * (count - len(parts))
 
 
 def _concat_kernel(query: KernelQuery) -> KernelCall | None:

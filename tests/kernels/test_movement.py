@@ -130,7 +130,7 @@ def test_concat_variants_are_few():
     for n in range(2, 33):
         types = (TensorType((1, 2, 3, 3)),) * n
         counts.add(len(spec.kernel(KernelQuery(types, (TensorType((1, 2 * n, 3, 3)),), {"axis": 1})).arrays))
-    assert counts == {3, 5, 9, 17, 33}
+    assert counts == {5, 17, 33}
 
 
 @ANY
