@@ -1,8 +1,8 @@
 """Ops that join, cut, frame or pick: Concat, Split, Pad, Gather.
 
 Holds true: Concat and Split see their operands as (outer, row) matrices, so that one kernel serves every axis and rank.
-A kernel is compiled for a number of arrays; to keep variants few the last operand is repeated up to one of a few numbers,
-and the kernel stops where the rows are full. A Split is a view where its axis is the outermost that is longer than 1.
+A kernel is compiled for a number of arrays; to keep variants few the last operand is repeated up to one of a few
+numbers, and the kernel stops where the rows are full. A Split is a view where its axis is the outermost longer than 1.
 """
 
 from __future__ import annotations
