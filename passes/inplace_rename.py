@@ -33,6 +33,7 @@ class InplaceRename:
     """In-place by renaming. `fluid_rules=True` takes exactly the pairs that Fluid 1.5 takes.
 
     By default: any legal input of the node, the best first; sound for the listed order (see `memopt.analysis.sharing`).
+    A name has no device, so devices are not looked at (nor does Fluid).
     With `fluid_rules` it knows nothing of fetched values and of feeds that the caller keeps, so that the validator may
     object; `min_elements` is Fluid's MinChunkSize.
     """
@@ -60,10 +61,15 @@ def _rename(occupancy: Occupancy, candidate: Candidate) -> None:
 
 
 def _objection(occupancy: Occupancy, c: Candidate) -> tuple[Reason, str] | None:
-    if not c.view_offset:
-        return None
-    text = f"%{c.output.name} starts at byte {c.view_offset} of %{c.input.name}, and one variable has one offset"
-    return Reason.OFFSET_DIFFERS, text
+    if c.view_offset:
+        text = f"%{c.output.name} starts at byte {c.view_offset} of %{c.input.name}, and one variable has one offset"
+        return Reason.OFFSET_DIFFERS, text
+    # A view leaves the bytes as they are, but a transfer may give the *name* other bytes: the old value must be dead.
+    storage, intervals = occupancy.graph.storage, occupancy.liveness.intervals
+    for value in storage.values_of(storage.variable(c.input)):
+        if c.is_view and value is not c.output and intervals[value].end > c.step + 1:
+            return Reason.NOT_LAST_USE, f"%{value.name} is needed later, and one name means one value"
+    return None
 
 
 # -- Fluid 1.5 --------------------------------------------------------------------------------------------------------

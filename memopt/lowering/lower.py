@@ -95,8 +95,9 @@ class _Lowering:
             pinned = self.graph.is_pinned(value)
         else:
             pinned = len(self.graph.storage.values_of(self.graph.storage.variable(value))) == 1
-        draft = Draft(value.name, device, space, value.nbytes, value.nbytes, pinned=pinned)
-        location = Location(self.scope.new_buffer(draft), 0, Placement(device, value.dtype, DEFAULT_LAYOUT))
+        place = Placement(device, value.dtype, DEFAULT_LAYOUT)
+        draft = Draft(value.name, device, space, value.nbytes, value.nbytes, pinned=pinned, home=place if space == "param" else None)
+        location = Location(self.scope.new_buffer(draft), 0, place)
         self.scope.bind(self.graph.storage.variable(value), location)
         return Result(value.name, location.operand(self._variable(value), value.name))
 

@@ -21,6 +21,7 @@ from memopt.ir import Node, Value, Variable
 from memopt.lowering.placement import Choice
 from memopt.lowering.program import Operand, Rebind, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope, placed_bytes
+from memopt.ops import DEFAULT_LAYOUT
 
 __all__ = ["Dissolved", "Outputs"]
 
@@ -106,6 +107,10 @@ class Outputs:
         device = want.placement.device
         if draft.device != device:
             return f"the lender's bytes are on {draft.device}, the kernel runs on {device}"
+        if draft.home is not None and want.placement != draft.home:
+            return f"the parameter lies there as {draft.home}, the kernel makes {want.placement}"
+        if want.size != want.value.nbytes and (there.offset or want.size > want.value.nbytes):
+            return f"{want.placement} takes {want.size} bytes instead of {want.value.nbytes}"
         if not self.scope.fits(there.buffer, device, there.offset + want.size):
             return f"the lender has {max(draft.size, draft.limit)} bytes, {there.offset + want.size} are needed"
         for operand, value in zip(inputs, want.node.inputs, strict=True):
@@ -119,10 +124,12 @@ class Outputs:
 
 
 def _unlike(want: _Wanted, there: Location, operand: Operand, value: Value) -> bool:
-    """Whether input and output would overlap with unlike bytes *because of their placement*: the graph says they are alike."""
+    """Whether input and output would overlap in another way than the graph says, because of how they are placed."""
     width = placed_bytes(value, operand.placement)
-    if operand.buffer != there.buffer or value.nbytes != want.value.nbytes:
+    if operand.buffer != there.buffer or operand.offset >= there.offset + want.size or there.offset >= operand.offset + width:
         return False
-    if operand.offset >= there.offset + want.size or there.offset >= operand.offset + width:
-        return False
-    return width != want.size or operand.placement.layout != want.placement.layout
+    if operand.placement.layout != want.placement.layout:
+        return True
+    if value.nbytes == want.value.nbytes:
+        return width != want.size
+    return width != value.nbytes or want.size != want.value.nbytes or operand.placement.layout != DEFAULT_LAYOUT

@@ -30,7 +30,7 @@ class Location:
 
 @dataclass(slots=True)
 class Draft:
-    """A program buffer in the making; `limit` is the size to which later tenants may grow it."""
+    """A program buffer in the making; `limit` is the size to which later tenants may grow it, `home` how a parameter lies in it."""
 
     name: str
     device: str
@@ -39,6 +39,7 @@ class Draft:
     limit: int
     transfer: bool = False
     pinned: bool = False
+    home: Placement | None = None
 
 
 @dataclass(slots=True)
