@@ -76,11 +76,12 @@ def _input_layout(node: Node, index: int, layout: str) -> str:
 def _layout(node: Node, device: Device, current: Callable[[Value], Placement]) -> str:
     """The layout of the node's rank-4 data: the device's wish, or for a kernel that takes any, the one they all have."""
     wish = device.layouts.get(node.op, DEFAULT_LAYOUT)
-    if wish != DEFAULT_LAYOUT and any(type is not None and type.rank == 4 for type in node.output_types):
+    takes_any = ANY_LAYOUT in node.spec.layouts  # such a kernel has no wish of its own to be met
+    if wish != DEFAULT_LAYOUT and not takes_any and any(t is not None and t.rank == 4 for t in node.output_types):
         if wish not in node.spec.layouts:
             raise PlanError(f"device {device.name} wants {wish} for {node.op}, which has no {wish} kernel")
         return wish
-    if ANY_LAYOUT not in node.spec.layouts:
+    if not takes_any:
         return DEFAULT_LAYOUT
     data = [value for _, value in node.data_inputs]
     shapes = {value.shape for value in data} | {value.shape for _, value in node.real_outputs}
