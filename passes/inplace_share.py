@@ -16,6 +16,7 @@ from memopt.analysis import (
     Reason,
     Verdict,
     candidates_of,
+    device_refusal,
     op_refusal,
     pinned_variables,
     walk_inplace,
@@ -33,7 +34,8 @@ class InplaceShare:
     """In-place by sharing. `fluid_rules=True` takes exactly the pairs that Fluid 1.6 takes.
 
     By default: any legal input of the node, the best first; views known; sound for the listed order (see
-    `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and views at an offset besides.
+    `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and views at an offset besides; but no pair
+    that is pinned to two devices.
     """
 
     fluid_rules: bool = False
@@ -50,7 +52,7 @@ class InplaceShare:
 
 def inplace_share(graph: Graph) -> list[tuple[Candidate, Verdict]]:
     """Let outputs share the buffers of inputs wherever that is sound; a verdict for each candidate pair."""
-    return walk_inplace(graph, _share, lambda occupancy, candidate: None)
+    return walk_inplace(graph, _share, device_refusal)
 
 
 def _share(occupancy: Occupancy, candidate: Candidate) -> None:

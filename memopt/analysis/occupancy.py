@@ -1,8 +1,10 @@
 """Who is in which bytes of which buffer when: the table that passes consult and keep as they edit the storage.
 
 Holds true between edits, for every buffer: its tenants are listed by the end of their interval, its span runs from the
-first to the last of them, its size is where the furthest reaches; `profile` is the sum of sizes over spans. `share` and
-`rename` are the only edits; both move whole buffers, and change `graph.storage` and the table together.
+first to the last of them, its size is where the furthest reaches. A buffer's home is the device to which the node that
+makes its first tenant is pinned (None: not pinned, or a feed or parameter). Each home has a profile: the sum of sizes
+over spans, and of the copies of operands that a node reads from another pinned device. `share` and `rename` are the only
+edits; both move whole buffers, and change `graph.storage` and the table together.
 
 A merge costs O(k log n + moves) for the k tenants that move; the peak after it O(n) by NumPy.
 """
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 
 from memopt.analysis.alias import analyze_aliases
 from memopt.analysis.liveness import Interval, analyze_liveness, profile_of
-from memopt.ir import Buffer, Graph, Value, Variable
+from memopt.ir import Buffer, Graph, Node, Value, Variable
 
 __all__ = ["Occupancy", "Tenant"]
 
@@ -32,6 +34,14 @@ class Tenant(NamedTuple):
     low: int
     high: int
     value: Value
+
+
+def _transferred(node: Node) -> list[Value]:
+    """The operands of a pinned node that nodes on another pinned device make: it reads a copy of them."""
+    if node.device is None:
+        return []
+    operands = dict.fromkeys(value for _, value in node.data_inputs)
+    return [v for v in operands if v.producer is not None and v.producer.device not in (None, node.device)]
 
 
 class Occupancy:
@@ -57,9 +67,14 @@ class Occupancy:
             self._span[buffer] = Interval(min(t.start for t in tenants), max(t.end for t in tenants))
             self._size[buffer] = max(t.high for t in tenants)
             self._first[buffer] = min((t.start, t.order, t.value) for t in tenants)
-        spans = ((span, self._size[buffer]) for buffer, span in self._span.items())
-        self.profile: NDArray[np.int64] = profile_of(spans, self.liveness.num_steps)
-        self._peak: int | None = None
+        spans: dict[str | None, list[tuple[Interval, int]]] = {}
+        for buffer, span in self._span.items():
+            spans.setdefault(self.home(buffer), []).append((span, self._size[buffer]))
+        for step, node in enumerate(graph.nodes):
+            for value in _transferred(node):
+                spans.setdefault(node.device, []).append((Interval(step, step + 1), value.nbytes))
+        self._profiles = {home: profile_of(found, self.liveness.num_steps) for home, found in spans.items()}
+        self._peaks: dict[str | None, int] = {}
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -80,12 +95,25 @@ class Occupancy:
         tenants = self._tenants[buffer]
         return tenants[bisect.bisect_left(tenants, (step + 1,)) :]
 
+    def home(self, buffer: Buffer) -> str | None:
+        """The device on which the first tenant of `buffer` is made, if it is known."""
+        maker = self._first[buffer][2].producer
+        return None if maker is None else maker.device
+
+    def profile(self, home: str | None) -> NDArray[np.int64]:
+        """Live bytes at each step of the buffers of one home, shape (num_steps,); not to be written."""
+        return self._profiles[home]
+
+    def peak(self, home: str | None) -> int:
+        """The largest sum of live bytes of one home at a step."""
+        if home not in self._peaks:
+            self._peaks[home] = int(self._profiles[home].max())
+        return self._peaks[home]
+
     @property
-    def peak(self) -> int:
-        """The largest sum of live bytes at a step."""
-        if self._peak is None:
-            self._peak = int(self.profile.max())
-        return self._peak
+    def homes(self) -> tuple[str | None, ...]:
+        """Every home, in the order of first use."""
+        return tuple(self._profiles)
 
     def begins(self, value: Value) -> bool:
         """Whether no tenant of `value`'s buffer comes before `value`: it has borrowed no bytes."""
@@ -112,15 +140,23 @@ class Occupancy:
                     yield moved, other
 
     def rise(self, moving: Buffer, into: Buffer, shift: int) -> int:
-        """By how many bytes the peak rises if `moving` goes into `into`; 0 or less if it does not."""
+        """By how many bytes the peak rises if `moving` goes into `into`; 0 or less if it does not.
+
+        The peak of their home; where they have two, the peak of all homes together.
+        """
         size, old, other = self._merged_size(moving, into, shift), self._span[into], self._span[moving]
         if size == self._size[into] == self._size[moving] and old.end >= other.start and other.end >= old.start:
             return 0
         span = old.hull(other)
-        part = self.profile[span.start : span.end] + size
+        home = self.home(into)
+        if home == self.home(moving):
+            part, peak = self._profiles[home][span.start : span.end] + size, self.peak(home)
+        else:
+            total = np.sum(list(self._profiles.values()), axis=0)
+            part, peak = total[span.start : span.end] + size, int(total.max())
         part[old.start - span.start : old.end - span.start] -= self._size[into]
         part[other.start - span.start : other.end - span.start] -= self._size[moving]
-        return int(part.max()) - self.peak
+        return int(part.max()) - peak
 
     # -- edits --------------------------------------------------------------------------------------------------
 
@@ -152,10 +188,11 @@ class Occupancy:
         size = self._merged_size(moving, into, shift)
         for buffer in (moving, into):
             start, end = self._span[buffer]
-            self.profile[start:end] -= self._size[buffer]
+            self._profiles[self.home(buffer)][start:end] -= self._size[buffer]
+            self._peaks.pop(self.home(buffer), None)
         span = self._span[into].hull(self._span.pop(moving))
-        self.profile[span.start : span.end] += size
-        self._peak = None
+        home = min(self._first[into], self._first[moving])[2].producer
+        self._profiles[None if home is None else home.device][span.start : span.end] += size
         self._span[into], self._size[into] = span, size
         del self._size[moving]
         self._first[into] = min(self._first[into], self._first.pop(moving))

@@ -1,9 +1,9 @@
 """The walk of the cross-op reuse passes: an output takes a buffer whose tenants are all dead.
 
 Holds true: one verdict for every output of every node. A buffer is taken only if it is dead before the node's step,
-large enough, and if holding it, at its full size, from its death to the borrower's end leaves the peak where it is; of
-those the smallest is taken, and among equals the one that died last. Every merge only adds live bytes, in the gap, and
-only uses buffers up, so a second walk takes nothing.
+large enough, of the same home, and if holding it, at its full size, from its death to the borrower's end leaves the
+home's peak where it is; of those the smallest is taken, and among equals the one that died last. Every merge only adds
+live bytes, in the gap, and only uses buffers up, so a second walk takes nothing.
 
 O(n) NumPy work for each of n outputs.
 """
@@ -67,7 +67,7 @@ def borrower_refusal(occupancy: Occupancy, output: Value) -> Verdict | None:
 
 
 class _Pool:
-    """All buffers, by size; which of them are dead, since when, and on which device they were made."""
+    """All buffers, by size; which of them are dead, since when, and which home they have."""
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
@@ -78,8 +78,7 @@ class _Pool:
         self._size: NDArray[np.int64] = np.array([occupancy.size(b) for b in self._buffers], np.int64)
         self._end: NDArray[np.int64] = np.array([occupancy.span(b).end for b in self._buffers], np.int64)
         self._dead = np.zeros(len(buffers), np.bool_)
-        self._device_ids: dict[str, int] = {}
-        self._device: NDArray[np.int64] = np.array([self._home(b) for b in self._buffers], np.int64)
+        self._home: NDArray[np.int64] = np.array([self._number(occupancy.home(b)) for b in self._buffers], np.int64)
         kept = occupancy.liveness.kept
         self._dying: dict[int, list[int]] = {}
         for i, buffer in enumerate(self._buffers):
@@ -100,9 +99,9 @@ class _Pool:
         if not fits.size:
             text = f"no dead buffer has the {num_bytes} B of %{output.name}"
             return None, Verdict(False, Reason.NO_CANDIDATE, text, output.nbytes)
-        here = fits[self._agrees(fits, node)]
+        here = fits[self._home[fits] == self._number(node.device)]
         if not here.size:
-            text = f"the dead buffers that hold %{output.name} are on other devices than {node.device}"
+            text = f"the dead buffers that would hold %{output.name} are not on its device"
             return None, Verdict(False, Reason.DIFFERENT_DEVICE, text, output.nbytes)
         free = here[self._size[here] <= self._room(here, step, moving)]
         if not free.size:
@@ -121,8 +120,6 @@ class _Pool:
         self._dead[i] = False
         old_end = int(self._end[gone])
         self._end[i] = self._occupancy.span(lender).end
-        if self._device[i] < 0:
-            self._device[i] = self._device[gone]
         waiting = self._dying.get(old_end, [])
         if gone in waiting:
             waiting[waiting.index(gone)] = i
@@ -130,7 +127,8 @@ class _Pool:
     def _room(self, fits: NDArray[np.intp], step: int, moving: Buffer) -> NDArray[np.int64]:
         """How large each buffer may be for the peak to stay: in the gap, and above the borrower's own bytes."""
         occupancy = self._occupancy
-        profile, peak = occupancy.profile, occupancy.peak
+        home = occupancy.home(moving)
+        profile, peak = occupancy.profile(home), occupancy.peak(home)
         earliest = int(self._end[fits].min())
         gap = np.zeros(step - earliest + 1, np.int64)  # gap[i] = the most live bytes in steps [earliest + i, step)
         gap[:-1] = np.maximum.accumulate(profile[earliest:step][::-1])[::-1]
@@ -139,16 +137,5 @@ class _Pool:
         during = occupancy.size(moving) + peak - int(profile[step : occupancy.span(moving).end].max())
         return np.minimum(in_gap, during)
 
-    def _agrees(self, fits: NDArray[np.intp], node: Node) -> NDArray[np.bool_]:
-        wanted = -1 if node.device is None else self._device_id(node.device)
-        homes = self._device[fits]
-        if wanted < 0:
-            return np.ones(len(fits), np.bool_)
-        return np.asarray((homes < 0) | (homes == wanted), np.bool_)
-
-    def _home(self, buffer: Buffer) -> int:
-        makers = (tenant.value.producer for tenant in self._occupancy.tenants(buffer))
-        return next((self._device_id(m.device) for m in makers if m is not None and m.device is not None), -1)
-
-    def _device_id(self, device: str) -> int:
-        return self._device_ids.setdefault(device, len(self._device_ids))
+    def _number(self, home: str | None) -> int:
+        return self._occupancy.homes.index(home)

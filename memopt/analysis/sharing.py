@@ -26,6 +26,7 @@ __all__ = [
     "Reason",
     "Verdict",
     "candidates_of",
+    "device_refusal",
     "judge",
     "op_refusal",
     "param_variables",
@@ -137,6 +138,15 @@ def op_refusal(occupancy: Occupancy, candidate: Candidate) -> Refusal | None:
     return _output_is_free(occupancy, candidate) or _is_declared(occupancy, candidate)
 
 
+def device_refusal(occupancy: Occupancy, candidate: Candidate) -> Refusal | None:
+    """Whether input and output are pinned to two devices: then they cannot have the same bytes (but the same name)."""
+    home = occupancy.home(occupancy.graph.storage.buffer(candidate.input))
+    out, source, device = candidate.output.name, candidate.input.name, candidate.node.device
+    if home is None or device is None or home == device:
+        return None
+    return Reason.DIFFERENT_DEVICE, f"%{source} is made on device {home}, %{out} on {device}"
+
+
 def param_variables(graph: Graph) -> set[Variable]:
     """The variables of parameters; updates of a parameter are among their values."""
     return {graph.storage.variable(value) for value in graph.params}
@@ -191,13 +201,6 @@ def _bytes_fit(occupancy: Occupancy, c: Candidate) -> Refusal | None:
     if new.nbytes > old.nbytes or (c.pair.equal_bytes and new.nbytes != old.nbytes):
         return Reason.SIZE_DIFFERS, f"%{new.name} takes {new.nbytes} B, %{old.name} has {old.nbytes} B"
     return None
-
-
-def _devices_agree(occupancy: Occupancy, c: Candidate) -> Refusal | None:
-    home = c.input.producer.device if c.input.producer is not None else None
-    if home is None or c.node.device is None or home == c.node.device:
-        return None
-    return Reason.DIFFERENT_DEVICE, f"%{c.input.name} is made on device {home}, %{c.output.name} on {c.node.device}"
 
 
 def _operands_allow(occupancy: Occupancy, c: Candidate) -> Refusal | None:
@@ -283,7 +286,6 @@ _CHECKS: tuple[Check, ...] = (
     _bytes_fit,
     _operands_allow,
     _input_is_ours,
-    _devices_agree,
     _bytes_are_free,
     _peak_stays,
 )

@@ -11,6 +11,7 @@ from memopt.analysis import (
     analyze_liveness,
     buffer_interval,
     buffer_size,
+    device_refusal,
     live_profile,
     peak_bytes,
     walk_inplace,
@@ -21,7 +22,7 @@ from memopt.ir import Graph, GraphBuilder
 from tests.strategies import graphs
 from tests.twins import content, is_live, must_hold_at_the_end
 
-ANY_GRAPH = graphs(max_nodes=14, min_dim=0)
+ANY_GRAPH = graphs(max_nodes=14, min_dim=0, devices=(None, None, "gpu", "host"))
 
 
 @given(ANY_GRAPH)
@@ -65,20 +66,22 @@ def test_the_occupancy_keeps_up_with_edits(graph):
 
     def reuse(occupancy, value, lender):
         predicted = occupancy.rise(graph.storage.buffer(value), lender, 0)
-        before = occupancy.peak
+        home = occupancy.home(lender)
+        before = occupancy.peak(home)
         occupancy.share(value, lender, graph.storage.variable(value).offset)
-        assert max(predicted, 0) == occupancy.peak - before == 0
+        assert max(predicted, 0) == occupancy.peak(home) - before == 0
         assert_fresh(occupancy, graph)
         return True
 
-    walk_inplace(graph, share, lambda occupancy, candidate: None)
+    walk_inplace(graph, share, device_refusal)
     walk_reuse(graph, reuse)
 
 
 def assert_fresh(occupancy: Occupancy, graph: Graph) -> None:
     fresh = Occupancy(graph)
-    assert fresh.profile.tolist() == occupancy.profile.tolist()
-    assert fresh.peak == occupancy.peak
+    for home in fresh.homes:
+        assert fresh.profile(home).tolist() == occupancy.profile(home).tolist()
+        assert fresh.peak(home) == occupancy.peak(home)
     for buffer in graph.storage.buffers:
         assert fresh.span(buffer) == occupancy.span(buffer)
         assert fresh.size(buffer) == occupancy.size(buffer)
