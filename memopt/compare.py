@@ -24,6 +24,7 @@ from memopt.errors import OptionError
 from memopt.ir import Graph
 from memopt.lowering import TransferPolicy
 from memopt.models import random_feeds
+from memopt.pipeline import PassSelection
 from memopt.plan import DeviceUse
 from memopt.report import Curve, Table, device_dict, memory_figure, save_figure, step_bytes
 from memopt.runtime import run_reference
@@ -50,7 +51,7 @@ class Row:
 
     devices    name -> what the device needs            valid, num_findings   the validator's verdict
     findings   the first few messages                   kinds    finding kind -> how many
-    max_rel_error   against the reference (None: not run; inf or nan: not a number where the reference has one)
+    max_rel_error   of outputs and updated parameters, against the reference (None: not run; inf: nan where it has none)
     seconds    to compile and validate                  run_seconds   of the run, kernels compiled
     live       device -> bytes live in the arena, at most, in each step
     """
@@ -82,7 +83,7 @@ class Row:
         return f"WRONG: {self.num_findings} {word}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """The rows of a comparison; `str` of it is the table."""
 
@@ -169,13 +170,16 @@ class Comparison:
     def __str__(self) -> str:
         return str(self.table())
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {self.model} on {self.machine}: {len(self.rows)} rows>"
+
     def __rich__(self) -> Any:
         return self.table()
 
 
 def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
     graph: Graph,
-    strategies: Sequence[str] = ("none", "rename", "share"),
+    strategies: Sequence[PassSelection] = ("none", "rename", "share"),
     transfers: Sequence[TransferPolicy] = ("fluid-1.5", "publish"),
     machine: Machine | None = None,
     feeds: Arrays | None = None,
@@ -187,7 +191,7 @@ def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
 ) -> Comparison:
     """Plan, validate and run `graph` under every strategy and transfer policy, and print the table.
 
-    strategies  names of strategies             transfers  policies; only one is used where nothing can be transferred
+    strategies  names, passes or lists of them  transfers  policies; only one is used where nothing can be transferred
     machine     default: the host alone         feeds      default: seeded random numbers
     run         whether to run each plan (wrong ones too) and compare outputs with the NumPy reference
     progress    called with a label before each piece of work: one for the reference, if `run`, and one a row
@@ -204,11 +208,12 @@ def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
     expected: Arrays | None = None
     if run:
         say("NumPy reference")
-        expected = run_reference(graph, feeds)[0]
+        outputs, state = run_reference(graph, feeds)
+        expected = {**outputs, **_updated(graph, state)}
     rows = []
     for strategy in strategies:
         for transfer in used:
-            say(f"{strategy}, {transfer}")
+            say(f"{strategy if isinstance(strategy, str) else 'passes'}, {transfer}")
             rows.append(
                 _row(graph, feeds, expected, {"passes": strategy, "machine": machine, "transfer": transfer, **options})
             )
@@ -218,7 +223,7 @@ def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
     return comparison
 
 
-def num_pieces(strategies: Sequence[str], transfers: Sequence[str], machine: Machine, run: bool) -> int:
+def num_pieces(strategies: Sequence[Any], transfers: Sequence[str], machine: Machine, run: bool) -> int:
     """How often `compare` calls `progress`."""
     return len(strategies) * (len(transfers) if _transfers_matter(machine) else 1) + run
 
@@ -251,7 +256,7 @@ def _row(graph: Graph, feeds: Arrays, expected: Arrays | None, options: Mapping[
     error = run_seconds = None
     if expected is not None:
         results = plan.run(feeds)
-        error, run_seconds = max_rel_error(results, expected), results.seconds
+        error, run_seconds = max_rel_error({**_updated(graph, plan.state()), **results}, expected), results.seconds
     return Row(
         strategy=plan.strategy,
         transfer=plan.program.transfer,
@@ -265,6 +270,11 @@ def _row(graph: Graph, feeds: Arrays, expected: Arrays | None, options: Mapping[
         run_seconds=run_seconds,
         live=step_bytes(plan),
     )
+
+
+def _updated(graph: Graph, state: Arrays) -> Arrays:
+    """The parameters that the run has updated, under names that no output has."""
+    return {f"param:{name}": array for name, array in state.items() if array is not graph.param_data(name)}
 
 
 def machine_dict(machine: Machine) -> dict[str, Any]:

@@ -129,3 +129,26 @@ def test_resnet50_at_full_size():
     comparison = memopt.compare(models.build("resnet50"), machine=MACHINE, show=False)
     wrong = [(row.strategy, row.transfer) for row in comparison.rows if not row.right]
     assert wrong == [("rename", "fluid-1.5")]
+
+
+def test_an_update_that_gets_lost_is_seen_with_no_pass_at_all():
+    builder = memopt.GraphBuilder("training")
+    weight = builder.param("weight", np.array([1, 2, 3], np.float32))
+    rate = builder.param("rate", np.array(0.5, np.float32))
+    gradient = builder.input("gradient", (3,))
+    builder.output(builder.relu(gradient))
+    builder.op("SGD", weight, gradient, rate, device="host")
+    comparison = memopt.compare(builder.build(), ["none", "share"], machine=memopt.Machine.host_and("gpu"), show=False)
+    for row in comparison.rows:
+        assert row.right == row.valid == (row.transfer == "publish")
+
+
+def test_strategies_may_be_passes(graph):
+    import passes
+
+    rows = memopt.compare(graph, [[passes.InplaceShare()], ()], run=False, show=False).rows
+    assert [row.strategy for row in rows] == ["inplace-share", "none"]
+
+
+def test_repr_is_short(comparison):
+    assert len(repr(comparison)) < 200

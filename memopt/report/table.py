@@ -21,7 +21,7 @@ _SHORTEST = 8
 _STYLES = {"ok": "green", "WRONG": "bold red", "accepted": "green"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Table:
     """A title, columns, rows and notes.
 
@@ -48,6 +48,9 @@ class Table:
             lines += ["", _line(self.headers, widths, right, gap), rule]
         lines += [_line(row, widths, right, gap) if row else rule for row in self.rows]
         return "\n".join([*lines, *self._wrapped_notes()])
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __rich__(self) -> Group:
         from rich.console import Group
