@@ -47,6 +47,7 @@ def _run(args: argparse.Namespace) -> int:
     from memopt.compare import compare, num_pieces
     from memopt.devices import Machine
 
+    options.check_plot(args)
     strategies = _names("--strategies", args.strategies)
     transfers = _names("--transfers", args.transfers)
     machine = (

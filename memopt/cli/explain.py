@@ -56,6 +56,7 @@ def _run(args: argparse.Namespace) -> int:
         save_figure,
     )
 
+    options.check_plot(args)
     plan = memopt.compile(options.load_model(args), **options.compile_options(args))
     wanted = None if args.accepted == args.refused else args.accepted
     decisions = filter_decisions(plan.decisions, args.about, accepted=wanted)

@@ -20,6 +20,7 @@ __all__ = [
     "add_machine_options",
     "add_model_options",
     "add_plot_option",
+    "check_plot",
     "compile_options",
     "load_feeds",
     "load_model",
@@ -118,6 +119,14 @@ def add_plot_option(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--plot", metavar="FILE", help=f"write {what} to FILE (.png, .svg, .pdf); needs the extra 'plot'"
     )
+
+
+def check_plot(args: argparse.Namespace) -> None:
+    """Refuse a `--plot` that cannot be written, before any work."""
+    if args.plot:
+        from memopt.report import check_picture_path
+
+        check_picture_path(args.plot)
 
 
 def load_model(args: argparse.Namespace) -> Graph:

@@ -38,6 +38,7 @@ def _run(args: argparse.Namespace) -> int:
     from memopt.cli.output import show, show_json
     from memopt.report import arena_figure, decisions_table, describe_plan, save_figure
 
+    options.check_plot(args)
     plan = memopt.compile(options.load_model(args), **options.compile_options(args))
     wrote = []
     if args.output:

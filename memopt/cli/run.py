@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memopt.cli import options
+from memopt.errors import OptionError
 
 if TYPE_CHECKING:
     from memopt.compile import Plan
@@ -58,7 +59,6 @@ def _run(args: argparse.Namespace) -> int:
 
     from memopt.cli.output import show, show_json
     from memopt.cli.plan import plan_dict
-    from memopt.errors import OptionError
 
     if args.repeat < 1:
         raise OptionError(f"--repeat {args.repeat} is less than 1")
@@ -92,6 +92,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     import memopt
 
     if not _is_plan(args.model):
+        if args.weights_from:
+            raise OptionError(f"--model {args.weights_from} is for a plan.json, and {args.model} is a model itself")
         return memopt.compile(options.load_model(args), **options.compile_options(args))
     source = None
     if args.weights_from:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memopt.report.decisions import decision_dict, decisions_list, decisions_table, filter_decisions
-from memopt.report.plot import Curve, arena_figure, memory_figure, save_figure
+from memopt.report.plot import Curve, arena_figure, check_picture_path, memory_figure, save_figure
 from memopt.report.table import WIDTH, Table
 from memopt.report.tables import DEVICE_FIELDS, describe_plan, device_dict, plan_table
 from memopt.report.timeline import LiveBuffer, at_peak, instruction_steps, live_bytes, step_bytes
@@ -16,6 +16,7 @@ __all__ = [
     "Table",
     "arena_figure",
     "at_peak",
+    "check_picture_path",
     "decision_dict",
     "decisions_list",
     "decisions_table",

@@ -18,7 +18,7 @@ from memopt.errors import OptionError
 from memopt.plan import MemoryPlan
 from memopt.report.timeline import live_bytes
 
-__all__ = ["Curve", "arena_figure", "memory_figure", "save_figure"]
+__all__ = ["Curve", "arena_figure", "check_picture_path", "memory_figure", "save_figure"]
 
 _MIB = float(1 << 20)
 _STYLES: tuple[tuple[str, Any, float], ...] = (
@@ -43,7 +43,7 @@ class Curve:
     wrong: bool = False
 
 
-def _pyplot() -> Any:
+def _figure_class() -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -53,16 +53,23 @@ def _pyplot() -> Any:
 
 def save_figure(figure: Any, path: str | Path) -> None:
     """Write `figure` to `path`; the ending chooses the format (png, svg, pdf)."""
-    known = figure.canvas.get_supported_filetypes()
+    check_picture_path(path)
+    figure.savefig(path, dpi=120)
+
+
+def check_picture_path(path: str | Path) -> None:
+    """Raise `OptionError` where a picture could not be written to `path`; ask before the work, not after it."""
+    known = _figure_class()().canvas.get_supported_filetypes()
     ending = Path(path).suffix.lower().removeprefix(".")
     if ending not in known:
         raise OptionError(f"cannot plot to {str(path)!r}: the ending is not one of {', '.join(sorted(known))}")
-    figure.savefig(path, dpi=120)
+    if not Path(path).parent.is_dir():
+        raise OptionError(f"cannot plot to {str(path)!r}: there is no folder {str(Path(path).parent)!r}")
 
 
 def memory_figure(curves: Sequence[Curve], title: str) -> Any:
     """Small multiples: a row a transfer policy, a column a device; in each, a line a strategy with its peak marked."""
-    figure_class = _pyplot()
+    figure_class = _figure_class()
     transfers = list(dict.fromkeys(curve.transfer for curve in curves))
     devices = list(dict.fromkeys(curve.device for curve in curves))
     strategies = list(dict.fromkeys(curve.strategy for curve in curves))
@@ -116,7 +123,7 @@ def _finish_axes(axes: Any, bottom: bool, left: bool) -> None:
 
 def arena_figure(plan: MemoryPlan, title: str) -> Any:
     """A panel for each device: every buffer a box (time across, offset up); live bytes and height as lines."""
-    figure_class = _pyplot()
+    figure_class = _figure_class()
     used = [d.name for d in plan.machine.all_devices if plan.devices[d.name].height_bytes] or [plan.machine.default]
     figure = figure_class(figsize=(9.0, 0.8 + 3.2 * len(used)), layout="constrained")
     figure.suptitle(textwrap.fill(title, 100), fontsize=10.5, x=0.01, ha="left")
