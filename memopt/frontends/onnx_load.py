@@ -23,7 +23,7 @@ from memopt.frontends.onnx_dims import feed_types
 from memopt.frontends.onnx_fold import FOLD_ONLY, Constant, Folder, fold_only
 from memopt.frontends.onnx_node import NodeView, Step, read_attributes
 from memopt.frontends.onnx_ops import NORMALISERS
-from memopt.frontends.onnx_read import Model, check_model, read_model, walk_nodes
+from memopt.frontends.onnx_read import DEFAULT_DOMAINS, Model, check_model, read_model, walk_nodes
 from memopt.frontends.onnx_structure import clean, label, ordered_nodes, value_names
 from memopt.frontends.onnx_tensor import MAX_RANK, check_tensor, dtype_name, element_dtype, read_tensor, tensor_type
 from memopt.frontends.problems import Problems, RefusedError, shown
@@ -34,7 +34,6 @@ from memopt.types import TensorType
 
 __all__ = ["load_onnx"]
 
-_DEFAULT_DOMAINS = ("", "ai.onnx")
 #: Ops that vanish while loading, or become others.
 _LOAD_TIME = {"Constant", "CastLike", *FOLD_ONLY}
 #: What type inference may raise on data that a hostile file chose.
@@ -74,7 +73,7 @@ def _scan(model: Model, problems: Problems) -> None:
         name = label(node, index)
         if (node.domain, node.op_type) in functions:
             problems.unsupported_op(node.op_type, name, "it is a function of the model; inline it with onnx.inliner")
-        elif node.domain not in _DEFAULT_DOMAINS:
+        elif node.domain not in DEFAULT_DOMAINS:
             problems.unsupported_op(node.op_type, name, f"its domain is {node.domain}, not ONNX's own")
         elif any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             problems.unsupported_op(node.op_type, name, "it holds a subgraph; memopt plans straight graphs")
@@ -126,7 +125,7 @@ class _Importer:
 
     def add(self, node: NodeProto, name: str) -> None:
         """Add one ONNX node, or note why not."""
-        known = node.domain in _DEFAULT_DOMAINS and (has_op(node.op_type) or node.op_type in _LOAD_TIME)
+        known = node.domain in DEFAULT_DOMAINS and (has_op(node.op_type) or node.op_type in _LOAD_TIME)
         if not known or any(source in self.lost for source in node.input if source):
             self.lost.update(node.output)
             return

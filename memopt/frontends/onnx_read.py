@@ -20,12 +20,13 @@ from memopt.errors import LoadError
 from memopt.frontends.problems import shown
 from memopt.types import TensorType
 
-__all__ = ["MAX_OPSET", "MIN_OPSET", "Model", "check_model", "read_model", "walk_nodes"]
+__all__ = ["DEFAULT_DOMAINS", "MAX_OPSET", "MIN_OPSET", "Model", "check_model", "read_model", "walk_nodes"]
 
 MIN_OPSET = 7
 #: 24 to 28 only add element types to the ops that memopt has.
 MAX_OPSET = 28
-_DEFAULT_DOMAINS = ("", "ai.onnx")
+#: The names of ONNX's own domain.
+DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ def _examined(model: ModelProto, source: str, folder: Path | None) -> Model:
 
 
 def _opset(model: ModelProto, source: str) -> int:
-    versions = {entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAINS}
+    versions = {entry.version for entry in model.opset_import if entry.domain in DEFAULT_DOMAINS}
+    if not versions and all(node.domain not in DEFAULT_DOMAINS for node in walk_nodes(model.graph)):
+        return MAX_OPSET  # nothing depends on it
     if len(versions) != 1:
         found = ", ".join(map(str, sorted(versions))) or "none"
         raise LoadError(f"{source} imports the opsets {found} of the ONNX domain; want exactly one")

@@ -206,6 +206,14 @@ def _tile_kernel(query: KernelQuery) -> KernelCall | None:
 # -- DepthToSpace and SpaceToDepth ----------------------------------------------------------------------------------
 
 
+def _is_depth_first(attrs: Attrs) -> bool:
+    """Whether the block is the outer part of the channels (mode DCR) and not the inner one (CRD)."""
+    mode = attrs.get("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise TypeInferenceError(f"mode {mode!r} is not DCR or CRD")
+    return mode == "DCR"
+
+
 def _blocks(source: TensorType, attrs: Attrs) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """DepthToSpace as a reshape to six axes and an order of them."""
     block = int_attr(attrs, "blocksize")
@@ -214,10 +222,8 @@ def _blocks(source: TensorType, attrs: Attrs) -> tuple[tuple[int, ...], tuple[in
             f"{source} does not split into blocks of {block}: want (N, C, H, W) with C divisible by {block}²"
         )
     n, c, h, w = source.shape
-    if attrs.get("mode", "DCR") == "CRD":
+    if not _is_depth_first(attrs):
         return (n, c // block**2, block, block, h, w), (0, 1, 4, 2, 5, 3)
-    if attrs.get("mode", "DCR") != "DCR":
-        raise TypeInferenceError(f"mode {attrs.get('mode')!r} is not DCR or CRD")
     return (n, block, block, c // block**2, h, w), (0, 3, 4, 1, 5, 2)
 
 
@@ -236,7 +242,8 @@ def _patches(source: TensorType, attrs: Attrs) -> tuple[tuple[int, ...], tuple[i
             f"{source} does not split into blocks of {block}: want (N, C, H, W), both divisible by {block}"
         )
     n, c, h, w = source.shape
-    return (n, c, h // block, block, w // block, block), (0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if _is_depth_first(attrs) else (0, 1, 3, 5, 2, 4)
+    return (n, c, h // block, block, w // block, block), order
 
 
 def _infer_space_to_depth(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
@@ -333,7 +340,7 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("output"),),
         infer=_infer_space_to_depth,
         reference=_space_to_depth,
-        attrs={"blocksize": Attr("int", required=True)},
+        attrs={"blocksize": Attr("int", required=True), "mode": Attr("str", "DCR")},
         kernel=_shuffle_kernel,
     ),
 )

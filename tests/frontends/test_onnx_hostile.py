@@ -284,3 +284,61 @@ def test_fuzz(make):
         except MemoptError:
             refusals += 1
     assert refusals > 100
+
+
+NUMBERS = [0, 1, -1, 2, 3, -2, 100, 2**31, -(2**31), 2**63 - 1, -(2**63), 1 << 20, 1 << 33]
+
+
+def changed(rng, proto):
+    """A copy of `proto` that is still protobuf, with one to three of its fields changed."""
+    proto = ModelProto.FromString(proto.SerializeToString())
+    graph = proto.graph
+
+    def pick(items):
+        return items[rng.integers(len(items))]
+
+    for _ in range(rng.integers(1, 4)):
+        kind, place = rng.integers(7), pick(graph.node)
+        if kind == 0:
+            place.op_type = pick([n.op_type for n in graph.node] + ["Tile", "Expand", "Range", "If", "Split", "Slice"])
+        elif kind == 1 and place.attribute:
+            attribute = pick(place.attribute)
+            if attribute.ints:
+                attribute.ints[rng.integers(len(attribute.ints))] = pick(NUMBERS)
+            else:
+                attribute.i = pick(NUMBERS)
+        elif kind == 2 and place.input:
+            names = [name for n in graph.node for name in n.output] + [t.name for t in graph.initializer]
+            place.input[rng.integers(len(place.input))] = pick(["", "x", *names])
+        elif kind == 3:
+            tensor = pick(graph.initializer)
+            if tensor.data_type == TensorProto.INT64:
+                tensor.raw_data = np.int64(pick(NUMBERS)).tobytes() * (len(tensor.raw_data) // 8)
+            elif tensor.dims:
+                tensor.dims[rng.integers(len(tensor.dims))] = pick(NUMBERS)
+        elif kind == 4:
+            pick(graph.initializer).data_type = int(rng.integers(1, 14))
+        elif kind == 5:
+            proto.opset_import[0].version = int(rng.integers(6, 25))
+        else:
+            graph.input[0].type.tensor_type.shape.dim[1].dim_value = pick(NUMBERS)
+    return proto
+
+
+def test_fuzz_of_fields():
+    rng = np.random.default_rng(11)
+    refusals = 0
+    for number in range(400):
+        broken = changed(rng, small_net(13 if number % 2 else 11))
+        try:
+            load(broken, dims={"batch": 1}, weights="random" if number % 3 else "file")
+        except MemoptError:
+            refusals += 1
+    assert 100 < refusals < 390
+
+
+def test_only_foreign_domains():
+    proto = model([node("Scaler", ["x"], domain="ai.onnx.ml")], {"x": (2,)})
+    proto.opset_import[0].domain = "ai.onnx.ml"
+    proto.opset_import[0].version = 3
+    refused(proto, "Scaler (once: y): its domain is ai.onnx.ml")

@@ -164,6 +164,7 @@ def test_depth_and_space():
     both("DepthToSpace", [data(2, 8, 2, 3)], blocksize=2)
     both("DepthToSpace", [data(2, 8, 2, 3)], blocksize=2, mode="CRD")
     both("SpaceToDepth", [data(2, 2, 4, 6)], blocksize=2)
+    both("SpaceToDepth", [data(2, 2, 4, 6)], blocksize=2, mode="CRD")
     both("SpaceToDepth", [data(2, 2, 4, 6)], blocksize=1)
 
 
