@@ -289,39 +289,50 @@ def test_fuzz(make):
 NUMBERS = [0, 1, -1, 2, 3, -2, 100, 2**31, -(2**31), 2**63 - 1, -(2**63), 1 << 20, 1 << 33]
 
 
+def pick(rng, items):
+    return items[rng.integers(len(items))]
+
+
+def change_node(rng, graph):
+    """Another op, another attribute, or another input."""
+    place, kind = pick(rng, graph.node), rng.integers(3)
+    if kind == 0:
+        place.op_type = pick(rng, [n.op_type for n in graph.node] + ["Tile", "Expand", "Range", "If", "Split", "Slice"])
+    elif kind == 1 and place.attribute:
+        attribute = pick(rng, place.attribute)
+        if attribute.ints:
+            attribute.ints[rng.integers(len(attribute.ints))] = pick(rng, NUMBERS)
+        else:
+            attribute.i = pick(rng, NUMBERS)
+    elif place.input:
+        names = [name for n in graph.node for name in n.output] + [t.name for t in graph.initializer]
+        place.input[rng.integers(len(place.input))] = pick(rng, ["", "x", *names])
+
+
+def change_tensor(rng, graph):
+    """Another shape constant, other dims, or another type."""
+    tensor = pick(rng, graph.initializer)
+    if rng.integers(3) == 0:
+        tensor.data_type = int(rng.integers(1, 14))
+    elif tensor.data_type == TensorProto.INT64:
+        tensor.raw_data = np.int64(pick(rng, NUMBERS)).tobytes() * (len(tensor.raw_data) // 8)
+    elif tensor.dims:
+        tensor.dims[rng.integers(len(tensor.dims))] = pick(rng, NUMBERS)
+
+
 def changed(rng, proto):
     """A copy of `proto` that is still protobuf, with one to three of its fields changed."""
     proto = ModelProto.FromString(proto.SerializeToString())
-    graph = proto.graph
-
-    def pick(items):
-        return items[rng.integers(len(items))]
-
     for _ in range(rng.integers(1, 4)):
-        kind, place = rng.integers(7), pick(graph.node)
-        if kind == 0:
-            place.op_type = pick([n.op_type for n in graph.node] + ["Tile", "Expand", "Range", "If", "Split", "Slice"])
-        elif kind == 1 and place.attribute:
-            attribute = pick(place.attribute)
-            if attribute.ints:
-                attribute.ints[rng.integers(len(attribute.ints))] = pick(NUMBERS)
-            else:
-                attribute.i = pick(NUMBERS)
-        elif kind == 2 and place.input:
-            names = [name for n in graph.node for name in n.output] + [t.name for t in graph.initializer]
-            place.input[rng.integers(len(place.input))] = pick(["", "x", *names])
-        elif kind == 3:
-            tensor = pick(graph.initializer)
-            if tensor.data_type == TensorProto.INT64:
-                tensor.raw_data = np.int64(pick(NUMBERS)).tobytes() * (len(tensor.raw_data) // 8)
-            elif tensor.dims:
-                tensor.dims[rng.integers(len(tensor.dims))] = pick(NUMBERS)
-        elif kind == 4:
-            pick(graph.initializer).data_type = int(rng.integers(1, 14))
-        elif kind == 5:
+        kind = rng.integers(8)
+        if kind < 4:
+            change_node(rng, proto.graph)
+        elif kind < 6:
+            change_tensor(rng, proto.graph)
+        elif kind == 6:
             proto.opset_import[0].version = int(rng.integers(6, 25))
         else:
-            graph.input[0].type.tensor_type.shape.dim[1].dim_value = pick(NUMBERS)
+            proto.graph.input[0].type.tensor_type.shape.dim[1].dim_value = pick(rng, NUMBERS)
     return proto
 
 
