@@ -65,9 +65,10 @@ def _objection(occupancy: Occupancy, c: Candidate) -> tuple[Reason, str] | None:
         text = f"%{c.output.name} starts at byte {c.view_offset} of %{c.input.name}, and one variable has one offset"
         return Reason.OFFSET_DIFFERS, text
     # A view leaves the bytes as they are, but a transfer may give the *name* other bytes: the old value must be dead.
-    storage, intervals = occupancy.graph.storage, occupancy.liveness.intervals
-    for value in storage.values_of(storage.variable(c.input)):
-        if c.is_view and value is not c.output and intervals[value].end > c.step + 1:
+    storage = occupancy.graph.storage
+    for tenant in occupancy.tenants_after(storage.buffer(c.input), c.step) if c.is_view else ():
+        value, needed = tenant.value, tenant.end > c.step + 1 or tenant.value in occupancy.liveness.kept
+        if needed and storage.variable(value) is storage.variable(c.input):
             return Reason.NOT_LAST_USE, f"%{value.name} is needed later, and one name means one value"
     return None
 

@@ -34,8 +34,8 @@ class InplaceShare:
     """In-place by sharing. `fluid_rules=True` takes exactly the pairs that Fluid 1.6 takes.
 
     By default: any legal input of the node, the best first; views known; sound for the listed order (see
-    `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and views at an offset besides; but no pair
-    that is pinned to two devices.
+    `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and besides views at an offset and views
+    of what lives on; but no pair that is pinned to two devices.
     """
 
     fluid_rules: bool = False

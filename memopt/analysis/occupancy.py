@@ -3,8 +3,8 @@
 Holds true between edits, for every buffer: its tenants are listed by the end of their interval, its span runs from the
 first to the last of them, its size is where the furthest reaches. A buffer's home is the device to which the node that
 makes its first tenant is pinned (None: not pinned, or a feed or parameter). Each home has a profile: the sum of sizes
-over spans, and of the copies of operands that a node reads from another pinned device. `share` and `rename` are the only
-edits; both move whole buffers, and change `graph.storage` and the table together.
+over spans, and of the copies of operands that a node reads from another pinned device. `share` and `rename` are the
+only edits; both move whole buffers, and change `graph.storage` and the table together.
 
 A merge costs O(k log n + moves) for the k tenants that move; the peak after it O(n) by NumPy.
 """
@@ -34,6 +34,11 @@ class Tenant(NamedTuple):
     low: int
     high: int
     value: Value
+
+
+def _maker(value: Value) -> str | None:
+    """The device to which the node that makes `value` is pinned."""
+    return None if value.producer is None else value.producer.device
 
 
 def _transferred(node: Node) -> list[Value]:
@@ -75,6 +80,7 @@ class Occupancy:
                 spans.setdefault(node.device, []).append((Interval(step, step + 1), value.nbytes))
         self._profiles = {home: profile_of(found, self.liveness.num_steps) for home, found in spans.items()}
         self._peaks: dict[str | None, int] = {}
+        self._mixed = {b for b, tenants in self._tenants.items() if len({_maker(t.value) for t in tenants}) > 1}
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -97,8 +103,11 @@ class Occupancy:
 
     def home(self, buffer: Buffer) -> str | None:
         """The device on which the first tenant of `buffer` is made, if it is known."""
-        maker = self._first[buffer][2].producer
-        return None if maker is None else maker.device
+        return _maker(self._first[buffer][2])
+
+    def is_mixed(self, buffer: Buffer) -> bool:
+        """Whether tenants of `buffer` have several homes, so that lowering will move it or take it apart."""
+        return buffer in self._mixed
 
     def profile(self, home: str | None) -> NDArray[np.int64]:
         """Live bytes at each step of the buffers of one home, shape (num_steps,); not to be written."""
@@ -191,8 +200,11 @@ class Occupancy:
             self._profiles[self.home(buffer)][start:end] -= self._size[buffer]
             self._peaks.pop(self.home(buffer), None)
         span = self._span[into].hull(self._span.pop(moving))
-        home = min(self._first[into], self._first[moving])[2].producer
-        self._profiles[None if home is None else home.device][span.start : span.end] += size
+        home = _maker(min(self._first[into], self._first[moving])[2])
+        self._profiles[home][span.start : span.end] += size
+        if self.home(moving) != self.home(into) or moving in self._mixed:
+            self._mixed.add(into)
+        self._mixed.discard(moving)
         self._span[into], self._size[into] = span, size
         del self._size[moving]
         self._first[into] = min(self._first[into], self._first.pop(moving))

@@ -82,7 +82,7 @@ class _Pool:
         kept = occupancy.liveness.kept
         self._dying: dict[int, list[int]] = {}
         for i, buffer in enumerate(self._buffers):
-            if not any(tenant.value in kept for tenant in occupancy.tenants(buffer)):
+            if not occupancy.is_mixed(buffer) and not any(t.value in kept for t in occupancy.tenants(buffer)):
                 self._dying.setdefault(int(self._end[i]), []).append(i)
 
     def advance(self, step: int) -> None:
@@ -94,6 +94,9 @@ class _Pool:
         """The best dead buffer for `output`, and whether to take it."""
         moving = self._occupancy.graph.storage.buffer(output)
         num_bytes = self._occupancy.size(moving)
+        if self._occupancy.is_mixed(moving):
+            text = f"the buffer of %{output.name} has tenants on several devices"
+            return None, Verdict(False, Reason.DIFFERENT_DEVICE, text, output.nbytes)
         low = int(np.searchsorted(self._size, num_bytes))
         fits = low + np.flatnonzero(self._dead[low:])
         if not fits.size:

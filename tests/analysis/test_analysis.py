@@ -86,6 +86,7 @@ def assert_fresh(occupancy: Occupancy, graph: Graph) -> None:
         assert fresh.span(buffer) == occupancy.span(buffer)
         assert fresh.size(buffer) == occupancy.size(buffer)
         assert fresh.tenants(buffer) == occupancy.tenants(buffer)
+        assert fresh.is_mixed(buffer) == occupancy.is_mixed(buffer)
     assert [fresh.begins(v) for v in graph.values] == [occupancy.begins(v) for v in graph.values]
 
 

@@ -104,7 +104,7 @@ def test_rename_and_share_take_the_same_pairs(graph):
     renamed, shared = graph.copy(), graph.copy()
     (by_name,) = run_pipeline(renamed, [passes.InplaceRename()])
     (by_bytes,) = run_pipeline(shared, [passes.InplaceShare()])
-    if not any(d.rule == "offset-differs" for d in by_name.decisions):
+    if not any(d.rule == "offset-differs" or "one name means one value" in d.reason for d in by_name.decisions):
         taken = [[d.subject for d in result.decisions if d.accepted] for result in (by_name, by_bytes)]
         assert taken[0] == taken[1]
         assert peak_bytes(renamed) == peak_bytes(shared)
