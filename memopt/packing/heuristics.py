@@ -11,17 +11,17 @@ import time
 import numpy as np
 
 from memopt.packing.fitting import fit_in_order
-from memopt.packing.orders import blurred, table_keys
+from memopt.packing.orders import blurred, fit_keys, skyline_keys
 from memopt.packing.problem import MAX_BYTES
-from memopt.packing.skyline import skyline
-from memopt.packing.table import Ints, Table
-from memopt.packing.tree import build_tree
+from memopt.packing.skyline import SkylineInput, skyline
+from memopt.packing.table import Ints, Part, Table
 
 __all__ = ["Placement", "Planner", "first_fit_by_size", "warm_up"]
 
 Placement = tuple[int, Ints]
-_FEW_ORDERS = 40_000  # above this many buffers only the best three orders are tried
+_FEW_ORDERS = 40_000  # above this many buffers only the first orders are tried
 _WORK = 250_000_000  # steps that first-fit may take; enough for any problem of up to 20,000 buffers
+_ROOMY = 2**62  # the skyline stays below this, so that its sums cannot wrap
 
 
 class Planner:
@@ -29,22 +29,28 @@ class Planner:
 
     def __init__(self, table: Table, seed: int) -> None:
         self.table, self.seed = table, seed
-        keys = table_keys(table)
-        self.keys = keys if table.size.size <= _FEW_ORDERS else [keys[0], keys[3], keys[1]]
-        self.plain = table.simple
-        if self.plain:
-            self.start, self.end, self.span = table.ranks()
-            self.tree = build_tree(self.start, self.end)
+        self.given: SkylineInput | None = None
+        if table.simple:
+            part = Part.of(table)
+            self.given = SkylineInput.of(part)
+            self.keys = skyline_keys(part)
+        else:
+            self.keys = [(key, False) for key in fit_keys(table)]
+
+    @property
+    def first_attempts(self) -> range:
+        """The attempts that a fast plan makes."""
+        return range(len(self.keys) if self.table.size.size <= _FEW_ORDERS else 4)
 
     def attempt(self, number: int, limit: int) -> Placement | None:
         """(height, offsets) of attempt `number`, or None if it would be higher than `limit`."""
         lap, place = divmod(number, len(self.keys))
-        order = blurred(self.keys[place], self.seed, lap and number)
+        key, tight = self.keys[place]
+        order = blurred(key, self.seed, lap and number)
         limit = min(limit, _room(self.table))
-        if not self.plain:
+        if self.given is None:
             return _fit(self.table, order, limit)
-        buffers = (self.start, self.end, self.table.size, self.table.align, order)
-        height, offset = skyline(buffers, self.tree, self.span, limit)
+        height, offset = skyline(self.given, order, tight, min(limit, _ROOMY))
         return None if height < 0 else (height, offset)
 
     def best_of(self, best: Placement | None, bound: int, numbers: range, deadline: float) -> Placement | None:

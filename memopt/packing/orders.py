@@ -11,28 +11,39 @@ from numpy.typing import NDArray
 
 from memopt.packing.table import Ints, Part, Table
 
-__all__ = ["blurred", "part_keys", "table_keys"]
+__all__ = ["blurred", "fit_keys", "part_keys", "skyline_keys"]
 
 Floats = NDArray[np.float64]
 _NOISE = (0.05, 0.2, 0.5)
 
 
-def table_keys(table: Table) -> list[Floats]:
-    """Keys that need no sections: area, time steps × size, start, duration, size."""
-    size = table.size.astype(np.float64)
-    first, last, _ = table.ranks()
-    duration = (table.end - table.start).astype(np.float64)
-    steps = (last - first).astype(np.float64)
-    return [duration * size, steps * size, _earliest(table), duration, size]
-
-
 def part_keys(part: Part) -> list[Floats]:
     """Keys for the search: section width with and without the fullest section, size, start, duration, area, both."""
-    size = part.table.size.astype(np.float64)
-    duration = (part.table.end - part.table.start).astype(np.float64)
-    width = (part.upper[part.first[1:] - 1] - part.lower[part.first[:-1]]).astype(np.float64)
+    size, duration, width, start = _measures(part)
     full = _fullest(part) ** 8
-    return [full * width, size, _earliest(part.table), width, full * duration * size, duration, duration * size]
+    return [full * width, size, start, width, full * duration * size, duration, duration * size]
+
+
+def skyline_keys(part: Part) -> list[tuple[Floats, bool]]:
+    """(key, whether to serve the most pressed section first) for the skyline, the most promising first."""
+    size, duration, width, start = _measures(part)
+    area, spread = duration * size, width * size
+    plain = [(area, False), (spread, False), (start, False), (duration, False)]
+    return [*plain, (start, True), (width, True), (area, True), (spread, True)]
+
+
+def fit_keys(table: Table) -> list[Floats]:
+    """Keys for first-fit: size, area, duration, start."""
+    size = table.size.astype(np.float64)
+    duration = (table.end - table.start).astype(np.float64)
+    return [size, duration * size, duration, _earliest(table)]
+
+
+def _measures(part: Part) -> tuple[Floats, Floats, Floats, Floats]:
+    """Size, duration, width in sections, and earliness of each buffer."""
+    table = part.table
+    width = (part.upper[part.first[1:] - 1] - part.lower[part.first[:-1]]).astype(np.float64)
+    return table.size.astype(np.float64), (table.end - table.start).astype(np.float64), width, _earliest(table)
 
 
 def blurred(key: Floats, seed: int, attempt: int) -> Ints:
@@ -51,13 +62,9 @@ def _earliest(table: Table) -> Floats:
 
 def _fullest(part: Part) -> Floats:
     """For each buffer, the sum of sizes in the fullest section that it meets, relative to the largest such sum."""
-    size = part.table.size.astype(np.float64)
-    change = np.zeros(part.num_sections + 1)
-    owner = np.repeat(np.arange(size.size), np.diff(part.first))
-    np.add.at(change, part.lower, size[owner])
-    np.subtract.at(change, part.upper, size[owner])
-    sums = np.cumsum(change)[:-1]
-    best = np.zeros(size.size)
+    sums = part.sums(part.table.size)
+    owner = np.repeat(np.arange(part.table.size.size), np.diff(part.first))
+    best = np.zeros(part.table.size.size)
     for piece, row in enumerate(owner.tolist()):
         best[row] = max(best[row], sums[part.lower[piece] : part.upper[piece]].max())
     relative: Floats = best / best.max()

@@ -18,7 +18,7 @@ _FEW = 60  # up to this many buffers their ids are written into the boxes
 
 
 def plot_packing(plan: PackingPlan, path: str | os.PathLike[str], title: str = "") -> None:
-    """Draw `plan` to `path`; the ending chooses the format. Raises `OptionError` without matplotlib or for an ending."""
+    """Draw `plan` to `path`; the ending chooses the format. `OptionError`: no matplotlib, or another ending."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

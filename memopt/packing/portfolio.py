@@ -146,7 +146,7 @@ class _Run:
 
         planner = Planner(self.table, self.seed)
         best = None if self.offsets is None else (self.height, self.offsets)
-        best = planner.best_of(best, self.bound, range(len(planner.keys)), np.inf)
+        best = planner.best_of(best, self.bound, planner.first_attempts, np.inf)
         if best is not None:
             self.accept(*best)
         if not self.met:
@@ -242,9 +242,10 @@ class _Run:
         if self.capacity is not None and height > self.capacity:
             if self.impossible:
                 return "infeasible", f"a complete search found no placement within {self.capacity} bytes"
-            if self.bound > self.capacity:
-                short = f"{self.bound - self.capacity} bytes more than the capacity {self.capacity}"
-                return "infeasible", f"every placement needs {self.bound} bytes or more, {short}"
+            short = self.bound - self.capacity
+            if short > 0:
+                why = f"every placement needs {self.bound} bytes or more: above the capacity by {short}"
+                return "infeasible", why
             return "unknown", ""
         if height <= self.bound:
             return "optimal", SEARCHED if self.searched else LIVE_SUM

@@ -41,9 +41,9 @@ class Probe:
         self.ceiling = -(-capacity // unit) * unit
         self.pieces = part.permuted(order)
         self.data = (size, room, table.align[order], pin >= 0, high)
-        left = _section_sums(self.pieces, room, sections)
+        left = part.sums((table.size + (unit - 1)) // unit * unit)
         low = np.maximum(pin, 0)
-        log = np.empty(64 * num + 1024, np.int64), np.empty(64 * num + 1024, np.int64)
+        log = np.empty(256 * num + 1024, np.int64), np.empty(256 * num + 1024, np.int64)
         self.state = (low, np.zeros(num, np.bool_), left, np.empty((8 * num + 64, 5), np.int64), *log)
         log2 = np.array([max(width, 1).bit_length() - 1 for width in range(sections + 1)], np.int64)
         grid = np.empty((int(log2[-1]) + 1, sections), np.int64)
@@ -72,15 +72,6 @@ class Probe:
         offsets = np.empty(self.order.size, np.int64)
         offsets[self.order] = self.state[0]
         return offsets
-
-
-def _section_sums(pieces: tuple[Ints, Ints, Ints], room: Ints, sections: int) -> Ints:
-    first, lower, upper = pieces
-    rooms = np.repeat(room, np.diff(first))
-    change = np.zeros(sections + 1, np.int64)
-    np.add.at(change, lower, rooms)
-    np.subtract.at(change, upper, rooms)
-    return np.cumsum(change)[:-1].copy()
 
 
 class Hunt:

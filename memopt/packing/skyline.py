@@ -4,8 +4,8 @@
 
 The skyline is a chain of plateaus (a stretch of time, and the lowest free byte above it). Each turn takes the lowest
 plateau and sets on it, of the buffers whose lifetimes lie within it, the one of best rank (`tree`); where there is
-none, the plateau is raised to its lower neighbour. Filling the lowest line goes back to Burke et al. (2004) and, for
-lifetimes, to Sekiyama et al. (2018).
+none, the plateau is raised to its lower neighbour. Time is counted in sections (`table.Part`). Filling the lowest
+line goes back to Burke et al. (2004) and, for lifetimes, to Sekiyama et al. (2018).
 
 Holds true: plateaus cover the whole span, neighbours have different heights, and each lies once in a heap by (height,
 left end), or is dead there and its slot is reused once it is popped. The result is valid for whole lifetimes (gaps are
@@ -14,13 +14,16 @@ not used) without pins. Nothing wraps as long as `limit` <= 2^63 - 1 - the large
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
-from memopt.packing.table import Ints
-from memopt.packing.tree import NONE, best_within, fill_boxes, remove
+from memopt.packing.pressure import add_pressure, make_pressure, most_pressed
+from memopt.packing.table import Ints, Part
+from memopt.packing.tree import NONE, best_within, build_tree, fill_boxes, remove
 
-__all__ = ["skyline"]
+__all__ = ["SkylineInput", "skyline"]
 
 # columns of a plateau
 _LEFT, _RIGHT, _HEIGHT, _BEFORE, _AFTER, _DEAD = 0, 1, 2, 3, 4, 5
@@ -121,30 +124,25 @@ def _split(plateaus, node, start, end, heap, count, free, spare):
 
 
 @njit(cache=True, nogil=True)
-def _turn(offset, node, buffers, rank, nodes, where, plateaus, limit):
-    """Place the best buffer on plateau `node`; the buffer, -1 if there is none, -2 if it would pass `limit`."""
-    start, end, size, align, order = buffers
-    perm, leaf, bounds = nodes
+def _pick(plateaus, node, buffers, rank, nodes, where, pressure, tight):
+    """The buffer to set on plateau `node`, or -1."""
+    start, end, order = buffers[0], buffers[1], buffers[4]
+    perm, bounds = nodes[0], nodes[2]
     box, stack = where
     lower, upper = plateaus[node, _LEFT], plateaus[node, _RIGHT]
-    best = best_within(box, bounds, perm, stack, start, end, rank, lower, upper)
+    best = NONE
+    if tight:
+        s = most_pressed(pressure[0], pressure[1], lower, upper)
+        best = best_within(box, bounds, perm, stack, start, end, rank, lower, s, s + 1, upper)
     if best == NONE:
-        return np.int64(-1)
-    b = order[best]
-    at = plateaus[node, _HEIGHT]
-    if align[b] > 1:
-        at = (at + align[b] - 1) // align[b] * align[b]
-    if at > limit - size[b]:
-        return np.int64(-2)
-    offset[b], rank[b] = at, NONE
-    remove(box, leaf[b], bounds, perm, start, end, rank)
-    return b
+        best = best_within(box, bounds, perm, stack, start, end, rank, lower, upper, lower, upper)
+    return np.int64(-1) if best == NONE else order[best]
 
 
 @njit(cache=True, nogil=True)
-def _run(offset, buffers, rank, nodes, where, queue, span, limit):
+def _run(offset, buffers, rank, nodes, where, queue, pressure, tight, span, limit):
     """The loop of `skyline` over arrays that the caller allocated."""
-    start, end, size = buffers[0], buffers[1], buffers[2]
+    start, end, size, align, _ = buffers
     plateaus, heap, free = queue
     fill_boxes(where[0], nodes[0], nodes[2], start, end, rank)
     spare = free.size - 1
@@ -158,33 +156,65 @@ def _run(offset, buffers, rank, nodes, where, queue, span, limit):
             free[spare] = node
             spare += 1
             continue
-        b = _turn(offset, node, buffers, rank, nodes, where, plateaus, limit)
-        if b == -2:
-            return np.int64(-1)
-        if b == -1:
+        b = _pick(plateaus, node, buffers, rank, nodes, where, pressure, tight)
+        at = plateaus[node, _HEIGHT]
+        if b < 0:
             _raise(plateaus, node)
+            waste = plateaus[node, _HEIGHT] - at
         else:
+            waste = -at
+            if align[b] > 1:
+                at = (at + align[b] - 1) // align[b] * align[b]
+            waste += at
+            if at > limit - size[b]:
+                return np.int64(-1)
+            offset[b], rank[b] = at, NONE
             todo -= 1
+            remove(where[0], nodes[1][b], nodes[2], nodes[0], start, end, rank)
             count, spare = _split(plateaus, node, start[b], end[b], heap, count, free, spare)
-            plateaus[node, _HEIGHT] = offset[b] + size[b]
-            height = max(height, offset[b] + size[b])
+            plateaus[node, _HEIGHT] = at + size[b]
+            height = max(height, at + size[b])
+        if tight and waste > 0:
+            add_pressure(pressure[0], pressure[1], plateaus[node, _LEFT], plateaus[node, _RIGHT], waste)
         _merge(plateaus, node)
         count = _push(heap, count, plateaus, node)
     return height
 
 
-def skyline(buffers: tuple[Ints, ...], nodes: tuple[Ints, Ints, Ints], span: int, limit: int) -> tuple[int, Ints]:
-    """(height, offsets) by the skyline rule; the height is -1 where it would pass `limit`.
+@dataclass(frozen=True, slots=True, eq=False)
+class SkylineInput:
+    """What stays the same from run to run: `start`, `end` (sections, in 0 … `span`), sizes, alignments, the tree."""
 
-    `buffers`: start and end (in 0 … `span`), size, align, and the order (buffers by rank), all int64; `nodes` is the
-    tree over start and end (`build_tree`).
+    start: Ints
+    end: Ints
+    size: Ints
+    align: Ints
+    span: int
+    nodes: tuple[Ints, Ints, Ints]
+    sums: Ints
+
+    @staticmethod
+    def of(part: Part) -> SkylineInput:
+        """The input for a part without gaps."""
+        table, first, last = part.table, part.lower, part.upper
+        return SkylineInput(
+            first, last, table.size, table.align, part.num_sections, build_tree(first, last), part.sums(table.size)
+        )
+
+
+def skyline(given: SkylineInput, order: Ints, tight: bool, limit: int) -> tuple[int, Ints]:
+    """(height, offsets) with the buffers ranked by `order`; the height is -1 where it would pass `limit`.
+
+    `tight` serves the most pressed section of a plateau first: the one whose floor and waiting sizes add up to most.
     """
-    num = buffers[2].size
+    num = order.size
     rank = np.empty(num, np.int64)
-    rank[buffers[4]] = np.arange(num)
+    rank[order] = np.arange(num)
     offset = np.zeros(num, np.int64)
-    where = (np.empty((nodes[2].shape[0], 5), np.int64), np.empty(128, np.int64))
+    where = (np.empty((given.nodes[2].shape[0], 5), np.int64), np.empty(128, np.int64))
     slots = 2 * num + 2
     queue = (np.empty((slots, 6), np.int64), np.empty(slots, np.int64), np.arange(slots)[::-1].copy())
-    height = int(_run(offset, buffers, rank, nodes, where, queue, span, limit))
+    pressure = make_pressure(given.sums if tight else given.sums[:1])
+    buffers = (given.start, given.end, given.size, given.align, order)
+    height = int(_run(offset, buffers, rank, given.nodes, where, queue, pressure, tight, given.span, limit))
     return height, offset

@@ -113,14 +113,20 @@ class Part:
         ends = np.zeros(times.size, np.bool_)
         begins[np.searchsorted(times, table.lower)] = True
         ends[np.searchsorted(times, table.upper)] = True
-        event = np.flatnonzero(begins | ends)
-        chosen = [a for a, b in zip(event[:-1].tolist(), event[1:].tolist(), strict=True) if begins[a] and ends[b]]
-        sections = times[np.array(chosen, np.int64)] if chosen else times[:0]
+        sections = times[:-1][begins[:-1] & ends[1:]]
         by_owner = np.lexsort((table.lower, table.owner))
         lower = np.searchsorted(sections, table.lower[by_owner], "left").astype(np.int64)
         upper = np.searchsorted(sections, table.upper[by_owner], "left").astype(np.int64)
         first = np.searchsorted(table.owner[by_owner], np.arange(table.size.size + 1)).astype(np.int64)
-        return Part(table, first, lower, upper, len(chosen))
+        return Part(table, first, lower, upper, sections.size)
+
+    def sums(self, amounts: Ints) -> Ints:
+        """For each section, the sum of `amounts` (one a buffer) over the buffers that are active in it."""
+        amounts = np.repeat(amounts, np.diff(self.first))
+        change = np.zeros(self.num_sections + 1, np.int64)
+        np.add.at(change, self.lower, amounts)
+        np.subtract.at(change, self.upper, amounts)
+        return np.cumsum(change)[:-1].copy()
 
     def permuted(self, order: Ints) -> tuple[Ints, Ints, Ints]:
         """(first, lower, upper) with the buffers renumbered by `order`."""

@@ -118,8 +118,8 @@ def remove(box, node, bounds, perm, start, end, rank):
 
 
 @njit(cache=True, nogil=True)
-def best_within(box, bounds, perm, stack, start, end, rank, lower, upper):
-    """The smallest rank of a buffer with lower <= start and end <= upper, or NONE."""
+def best_within(box, bounds, perm, stack, start, end, rank, low, high, lower, upper):
+    """The smallest rank of a buffer with low <= start <= high and lower <= end <= upper, or NONE."""
     best = NONE
     leaves = bounds.shape[0] // 2
     stack[0] = 0
@@ -127,14 +127,16 @@ def best_within(box, bounds, perm, stack, start, end, rank, lower, upper):
     while top > 0:
         top -= 1
         node = stack[top]
-        if box[node, 4] >= best or box[node, 1] < lower or box[node, 2] > upper:
+        if box[node, 4] >= best or box[node, 1] < low or box[node, 2] > upper:
             continue
-        if box[node, 0] >= lower and box[node, 3] <= upper:
+        if box[node, 0] > high or box[node, 3] < lower:
+            continue
+        if box[node, 0] >= low and box[node, 1] <= high and box[node, 2] >= lower and box[node, 3] <= upper:
             best = box[node, 4]
         elif node >= leaves:
             for i in range(bounds[node, 0], bounds[node, 1]):
                 b = perm[i]
-                if rank[b] < best and start[b] >= lower and end[b] <= upper:
+                if rank[b] < best and low <= start[b] <= high and lower <= end[b] <= upper:
                     best = rank[b]
         else:
             left, right = 2 * node + 1, 2 * node + 2
