@@ -11,7 +11,7 @@ from memopt.devices import Machine
 from memopt.errors import CapacityError, OptionError
 from memopt.export import load_json, save_json
 from memopt.ir import Graph, verify
-from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower
+from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower, resolve_devices
 from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
@@ -108,7 +108,7 @@ def compile(
     verify(graph)
     graph = graph.copy()
     _donate(graph, donate)
-    decisions: list[Decision] = []
+    decisions: list[Decision] = resolve_devices(graph, machine)
     for result in run_pipeline(graph, chosen, observer):
         decisions.extend(result.decisions)
     program, lowered = lower(graph, machine, options)

@@ -16,7 +16,6 @@ from memopt.analysis import (
     Reason,
     Verdict,
     candidates_of,
-    device_refusal,
     op_refusal,
     pinned_variables,
     walk_inplace,
@@ -52,7 +51,7 @@ class InplaceShare:
 
 def inplace_share(graph: Graph) -> list[tuple[Candidate, Verdict]]:
     """Let outputs share the buffers of inputs wherever that is sound; a verdict for each candidate pair."""
-    return walk_inplace(graph, _share, device_refusal)
+    return walk_inplace(graph, _share, lambda occupancy, candidate: None)
 
 
 def _share(occupancy: Occupancy, candidate: Candidate) -> None:

@@ -1,7 +1,7 @@
 """Lowering: from a graph and a machine to a straight-line program."""
 
 from memopt.lowering.lower import TRANSFER_POLICIES, LoweringOptions, lower
-from memopt.lowering.placement import kernel_query
+from memopt.lowering.placement import kernel_query, resolve_devices
 from memopt.lowering.program import (
     Call,
     Free,
@@ -33,4 +33,5 @@ __all__ = [
     "lower",
     "print_instruction",
     "print_program",
+    "resolve_devices",
 ]

@@ -54,7 +54,7 @@ class LoweringOptions:
 
 
 def lower(graph: Graph, machine: Machine, options: LoweringOptions) -> tuple[Program, list[Decision]]:
-    """The program of `graph` on `machine`, and what lowering decided: fallbacks to the host, shares that dissolved.
+    """The program of `graph` on `machine`, and what lowering decided: shares that dissolved, or followed their lender.
 
     Raises `PlanError` for a node that is pinned to a device that there is not, or a layout that no kernel has.
     """
@@ -103,12 +103,11 @@ class _Lowering:
 
     def _node(self, step: int, node: Node) -> None:
         choice = choose(node, self.machine, lambda value: self.scope.locate(value).placement)
-        if choice.fallback:
-            wanted = node.device or self.machine.default
-            reason = f"{wanted} lacks {node.op}: runs on {choice.device}"
-            self._decide(step, node, (), accepted=True, reason=reason, rule="fallback")
         inputs, copies = self._bring(node, choice)
         operands, rebinds = self.outputs.place(node, choice, inputs, copies)
+        for copy in self.outputs.taken:
+            self.transfers.forget(copy)
+        self.outputs.taken.clear()
         query = kernel_query(node, self.machine.device(choice.device), choice.layout, self.options.scratch_bytes)
         host_call = node.spec.kernel(query) is None
         scratch = 0 if host_call else node.spec.workspace(query)
@@ -116,12 +115,11 @@ class _Lowering:
             Call(node.name, node.op, choice.device, choice.layout, inputs, operands, scratch, host_call, choice.fallback)
         )
         self.instructions.extend(rebinds)
-        for lost in self.outputs.dissolved:
-            self._decide(
-                step, node, (lost.value.name,), accepted=False, reason=f"share dissolved: {lost.reason}",
-                rule="dissolved", num_bytes=lost.num_bytes,
-            )  # fmt: skip
-        self.outputs.dissolved.clear()
+        for turn in self.outputs.turns:
+            self.decisions.append(
+                Decision("lowering", node.name, (turn.value.name,), turn.kept, turn.reason, turn.num_bytes, step, turn.rule)
+            )
+        self.outputs.turns.clear()
 
     def _bring(self, node: Node, choice: Choice) -> tuple[tuple[Operand | None, ...], dict[Variable, Location]]:
         """The input operands, and the locations of those that were transformed, by variable."""
@@ -153,8 +151,3 @@ class _Lowering:
 
     def _variable(self, value: Value) -> str:
         return self.graph.storage.variable(value).name
-
-    def _decide(
-        self, step: int, node: Node, subject: tuple[str, ...], *, accepted: bool, reason: str, rule: str, num_bytes: int = 0
-    ) -> None:
-        self.decisions.append(Decision("lowering", node.name, subject, accepted, reason, num_bytes, step, rule))

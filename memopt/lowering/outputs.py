@@ -23,17 +23,21 @@ from memopt.lowering.program import Operand, Rebind, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope, placed_bytes
 from memopt.ops import DEFAULT_LAYOUT
 
-__all__ = ["Dissolved", "Outputs"]
+__all__ = ["Outputs", "Turn"]
 
 
 @dataclass(frozen=True, slots=True)
-class Dissolved:
-    """A share that could not be kept: `value` got its own buffer, for this reason."""
+class Turn:
+    """What became of a share on real devices: given up ("dissolved"), or kept in another place ("moved")."""
 
-    node: Node
     value: Value
+    kept: bool
     reason: str
     num_bytes: int
+
+    @property
+    def rule(self) -> str:
+        return "moved" if self.kept else "dissolved"
 
 
 class _Wanted(NamedTuple):
@@ -47,11 +51,12 @@ class _Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Outputs:
-    """Places outputs under one policy; `dissolved` collects the shares that were given up."""
+    """Places outputs under one policy. `turns` collects what became of shares, `taken` the copies that outputs overwrite."""
 
     scope: Scope
     policy: TransferPolicy
-    dissolved: list[Dissolved] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+    taken: list[Location] = field(default_factory=list)
 
     def place(
         self, node: Node, choice: Choice, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
@@ -68,7 +73,7 @@ class Outputs:
             if copy is not None and self.policy == "publish":
                 place = after = self._into_copy(want, copy, inputs)
             else:
-                place = self._into_outer(want, inputs)
+                place = self._into_outer(want, inputs, copies)
                 after = copy if copy is not None and self.policy == "fluid-1.5" else place
             operands[index] = place.operand(variable.name, value.name)
             self.scope.bind(variable, after)
@@ -80,11 +85,14 @@ class Outputs:
     def _into_copy(self, want: _Wanted, copy: Location, inputs: tuple[Operand | None, ...]) -> Location:
         there = Location(copy.buffer, copy.offset, want.placement)
         if self._why_not(want, there, inputs) is None:
+            self.taken.append(there)
             return there
         variable = self.scope.graph.storage.variable(want.value)
         return self._fresh(f"{want.node.name}/{variable.name}", there, want.size, want.size)
 
-    def _into_outer(self, want: _Wanted, inputs: tuple[Operand | None, ...]) -> Location:
+    def _into_outer(
+        self, want: _Wanted, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
+    ) -> Location:
         variable = self.scope.graph.storage.variable(want.value)
         limit = self.scope.nominal_bytes(variable.buffer)
         here = self.scope.locations.get(variable)
@@ -98,8 +106,35 @@ class Outputs:
             self.scope.grow(holder, offset + want.size)
             return there
         if here is None:
-            self.dissolved.append(Dissolved(want.node, want.value, reason, want.size))
+            copy = self._lenders_copy(want, variable, inputs, copies)
+            if copy is not None:
+                return copy
+            self.turns.append(Turn(want.value, False, f"share dissolved: {reason}", want.size))
         return self._fresh(variable.name, there, want.size, limit)
+
+    def _lenders_copy(
+        self, want: _Wanted, variable: Variable, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
+    ) -> Location | None:
+        """The transfer-scope copy of the lender, if the lender is an input that was transformed for this node.
+
+        The share follows its lender: the copy belongs to this node, and the lender dies here. Fluid has no such rule.
+        """
+        storage, spec = self.scope.graph.storage, want.node.spec
+        for index, value in want.node.data_inputs if self.policy != "fluid-1.5" else ():
+            lender, operand = storage.variable(value), inputs[index]
+            copy = copies.get(lender)
+            if copy is None or operand is None or (copy.buffer, copy.offset) != (operand.buffer, operand.offset):
+                continue
+            declared = any(p.input == index and p.output == want.value.index for p in spec.inplace)
+            if lender.buffer is not variable.buffer or lender.offset != variable.offset or not declared:
+                continue
+            there = Location(copy.buffer, copy.offset, want.placement)
+            if placed_bytes(value, copy.placement) == want.size and self._why_not(want, there, inputs) is None:
+                text = f"the lender %{value.name} was copied to {want.placement.device} for this node: the share follows it there"
+                self.turns.append(Turn(want.value, True, text, want.size))
+                self.taken.append(there)
+                return there
+        return None
 
     def _why_not(self, want: _Wanted, there: Location, inputs: tuple[Operand | None, ...]) -> str | None:
         """Why the output cannot have the bytes at `there`; None if it can."""

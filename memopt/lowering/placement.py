@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from memopt.devices import Device, Machine, Placement
 from memopt.errors import PlanError
-from memopt.ir import Node, Value
+from memopt.ir import Graph, Node, Value
 from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, KernelQuery
+from memopt.pipeline import Decision
 from memopt.types import TensorType
 
-__all__ = ["Choice", "choose", "kernel_query"]
+__all__ = ["Choice", "choose", "kernel_query", "resolve_devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +30,33 @@ class Choice:
     outputs: tuple[Placement | None, ...]
 
 
-def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) -> Choice:
-    """The device, layout and placements for `node`; `current` says how a value lies now."""
+def device_of(node: Node, machine: Machine) -> tuple[Device, Device]:
+    """(the device that `node` asks for, the one that it runs on): the host stands in where the first lacks the kernel."""
     wanted = node.device or machine.default
     if all(wanted != device.name for device in machine.all_devices):
         names = ", ".join(device.name for device in machine.all_devices)
         raise PlanError(f"node {node.name} ({node.op}) is pinned to device {wanted!r}; the machine has {names}")
     device = machine.device(wanted)
-    fallback = node.op in device.lacks
-    if fallback:
-        device = machine.host
+    return device, machine.host if node.op in device.lacks else device
+
+
+def resolve_devices(graph: Graph, machine: Machine) -> list[Decision]:
+    """Pin every node to the device that it runs on, so that passes know who can share bytes; a decision for each fallback."""
+    decisions = []
+    for step, node in enumerate(graph.nodes):
+        wanted, device = device_of(node, machine)
+        if device is not wanted:
+            reason = f"{wanted.name} lacks {node.op}: runs on {device.name}"
+            outputs = tuple(value.name for _, value in node.real_outputs)
+            decisions.append(Decision("lowering", node.name, outputs, True, reason, 0, step, "fallback"))
+        node.device = device.name
+    return decisions
+
+
+def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) -> Choice:
+    """The device, layout and placements for `node`; `current` says how a value lies now."""
+    wanted, device = device_of(node, machine)
+    fallback = device is not wanted or (device is machine.host and node.op in machine.device(machine.default).lacks)
     layout = _layout(node, device, current)
     inputs = tuple(
         None if value is None or not node.spec.reads_data(i) else _place(device, value.type, _input_layout(node, i, layout))

@@ -60,6 +60,10 @@ class Transfers:
         self._copies[key] = here
         return here
 
+    def forget(self, copy: Location) -> None:
+        """This copy's bytes have been overwritten: it serves no later reader."""
+        self._copies = {key: there for key, there in self._copies.items() if there.buffer != copy.buffer}
+
     def bring_home(self, value: Value, home: Location) -> None:
         """At the end of the step: the last value of a parameter's variable goes back to where the parameter lives."""
         variable = self.scope.graph.storage.variable(value)

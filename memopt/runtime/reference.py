@@ -75,8 +75,8 @@ def run_reference(
         arrays[value] = given[value.name]
     for value in graph.params:
         arrays[value] = before[value.name]
-    wanted = {*graph.outputs, *(graph.value(name) for name in fetch)}
-    kept = wanted | set(_last_values(graph).values())
+    wanted = dict.fromkeys((*graph.outputs, *(graph.value(name) for name in fetch)))
+    kept = set(wanted) | set(_last_values(graph).values())
     pending = {value: len(value.uses) for value in graph.values}
     for node in graph.nodes:
         for value, array in zip(node.outputs, evaluate(node, [None if v is None else arrays[v] for v in node.inputs]), strict=True):
@@ -87,7 +87,7 @@ def run_reference(
                 pending[value] -= 1
                 if pending[value] == 0 and value not in kept:
                     del arrays[value]
-    outputs = {value.name: np.array(arrays[value]) for value in graph.values if value in wanted}
+    outputs = {value.name: np.array(arrays[value]) for value in wanted}
     after = {param.name: np.array(arrays[last]) for param, last in _last_values(graph).items()}
     return outputs, {**before, **after}
 

@@ -113,16 +113,30 @@ def test_copies_to_the_end_of_the_step_cost_memory():
     assert eager < step < never
 
 
-def test_a_share_dissolves_across_devices():
-    b = GraphBuilder("dissolve")
+def relu_elsewhere():
+    b = GraphBuilder("elsewhere")
     x = b.input("x", (8,))
     y = b.op("Neg", x, name="y")
     b.output(b.op("Relu", y, name="z"))
-    graph = b.build()
-    machine = Machine.host_and("gpu", lacks={"Relu"})
+    return b.build(), Machine.host_and("gpu", lacks={"Relu"})
+
+
+def test_a_share_follows_its_lender_to_another_device():
+    graph, machine = relu_elsewhere()
     plan = compile(graph, "share", machine)
-    assert any(d.rule == "dissolved" and d.subject == ("z",) for d in plan.decisions)
+    assert any(d.rule == "moved" and d.accepted and d.subject == ("z",) for d in plan.decisions)
     assert any(d.rule == "fallback" and "gpu lacks Relu" in d.reason for d in plan.decisions)
+    relu = next(i for i in plan.program.instructions if isinstance(i, Call) and i.op == "Relu")
+    assert relu.inputs[0].buffer == relu.outputs[0].buffer
+    assert plan.devices["host"].peak_bytes == 32
+
+
+def test_a_share_dissolves_across_devices_as_in_fluid():
+    graph, machine = relu_elsewhere()
+    plan = compile(graph, "share", machine, "fluid-1.5")
+    lost = next(d for d in plan.decisions if d.rule == "dissolved")
+    assert lost.subject == ("z",)
+    assert "the lender's bytes are on gpu, the kernel runs on host" in lost.reason
     assert validate(plan, findings="return") == []
 
 
