@@ -11,8 +11,10 @@ from memopt.kernels.abi import register_jitable
 
 __all__ = [
     "add_one",
+    "add_spread",
     "add_taps",
     "copy_strided",
+    "dot_run",
     "fill",
     "first_valid",
     "inner_range",
@@ -129,6 +131,55 @@ def add_taps(out, at, ow, x, source, w, factors, factor_at, num_taps, step, gap,
             place = col * step + tap * gap - before
             if 0 <= place < w:
                 out[at + col] += factor_of(factors, factor_at, tap) * x[source + place]
+
+
+@register_jitable
+def add_spread(to, to_at, step, source, source_at, count, factor):
+    """to[i * step] += factor * source[i]."""
+    part = to[to_at : to_at + (count - 1) * step + 1]
+    run = source[source_at : source_at + count]
+    if step == 1:
+        for i in range(count):
+            part[i] += factor * run[i]
+    elif step == 2:
+        for i in range(count):
+            part[2 * i] += factor * run[i]
+    else:
+        for i in range(count):
+            part[i * step] += factor * run[i]
+
+
+@register_jitable
+def dot_run(a, a_at, b, b_at, step, count):
+    """The sum of a[i] * b[i * step], in eight lanes of the arrays' dtype."""
+    run = a[a_at : a_at + count]
+    other = b[b_at : b_at + (count - 1) * step + 1]
+    zero = a.dtype.type(0)
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
+    whole = count // 8 * 8
+    if step == 1:
+        for i in range(0, whole, 8):
+            s0 += run[i] * other[i]
+            s1 += run[i + 1] * other[i + 1]
+            s2 += run[i + 2] * other[i + 2]
+            s3 += run[i + 3] * other[i + 3]
+            s4 += run[i + 4] * other[i + 4]
+            s5 += run[i + 5] * other[i + 5]
+            s6 += run[i + 6] * other[i + 6]
+            s7 += run[i + 7] * other[i + 7]
+    else:
+        for i in range(0, whole, 8):
+            s0 += run[i] * other[i * step]
+            s1 += run[i + 1] * other[(i + 1) * step]
+            s2 += run[i + 2] * other[(i + 2) * step]
+            s3 += run[i + 3] * other[(i + 3) * step]
+            s4 += run[i + 4] * other[(i + 4) * step]
+            s5 += run[i + 5] * other[(i + 5) * step]
+            s6 += run[i + 6] * other[(i + 6) * step]
+            s7 += run[i + 7] * other[(i + 7) * step]
+    for i in range(whole, count):
+        s0 += run[i] * other[i * step]
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
 @register_jitable
