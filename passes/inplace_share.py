@@ -34,7 +34,7 @@ class InplaceShare:
 
     By default: any legal input of the node, the best first; views known; sound for the listed order (see
     `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and besides views at an offset and views
-    of what lives on; but no pair that is pinned to two devices.
+    of what lives on. Devices are not looked at: lowering lets a share follow its lender into the transfer scope.
     """
 
     fluid_rules: bool = False

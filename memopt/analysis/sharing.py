@@ -26,7 +26,6 @@ __all__ = [
     "Reason",
     "Verdict",
     "candidates_of",
-    "device_refusal",
     "judge",
     "op_refusal",
     "param_variables",
@@ -98,16 +97,18 @@ class Candidate:
 
 
 def candidates_of(node: Node, step: int) -> Iterator[Candidate]:
-    """Every (output, input) of `node` that its op declares as view, in-place pair or update, output by output."""
+    """Every (output, input value) of `node` that its op declares as view, in-place pair or update, output by output."""
     for number, output in node.real_outputs:
         pairs = {p.input: p for p in node.spec.inplace if p.output == number}
         views = [v.input for v in node.spec.views if v.output in (number, -1)]
         source = view_source(output)
         indexes = [*views, *pairs, *(i for o, i in node.spec.updates.items() if o == number)]
+        seen: set[Value] = set()
         for index in sorted(set(indexes)):
             value = node.inputs[index] if index < len(node.inputs) else None
-            if value is None:
+            if value is None or value in seen:
                 continue
+            seen.add(value)
             offset = source[1] if source is not None and index in views else None
             yield Candidate(node, step, output, value, index, offset, pairs.get(index))
 
@@ -136,15 +137,6 @@ Refusal = tuple[Reason, str]
 def op_refusal(occupancy: Occupancy, candidate: Candidate) -> Refusal | None:
     """The part of `judge` that holds under any rules: the output is free to move, and the op allows the pair."""
     return _output_is_free(occupancy, candidate) or _is_declared(occupancy, candidate)
-
-
-def device_refusal(occupancy: Occupancy, candidate: Candidate) -> Refusal | None:
-    """Whether input and output are pinned to two devices: then they cannot have the same bytes (but the same name)."""
-    home = occupancy.home(occupancy.graph.storage.buffer(candidate.input))
-    out, source, device = candidate.output.name, candidate.input.name, candidate.node.device
-    if home is None or device is None or home == device:
-        return None
-    return Reason.DIFFERENT_DEVICE, f"%{source} is made on device {home}, %{out} on {device}"
 
 
 def param_variables(graph: Graph) -> set[Variable]:

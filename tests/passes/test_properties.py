@@ -79,9 +79,10 @@ def test_default_passes_compose(graph, chain):
 
 @given(graph=ANY_GRAPH)
 @settings(max_examples=200)
-def test_sharing_raises_the_peak_of_no_device(graph):
+def test_reuse_raises_the_peak_of_no_device(graph):
+    run_pipeline(graph, [passes.InplaceShare()])
     peaks = device_peaks(graph)
-    run_pipeline(graph, passes.SHARE)
+    run_pipeline(graph, [passes.ReuseShare()])
     assert storage_faults(graph) == []
     after = device_peaks(graph)
     assert all(after.get(device, 0) <= peak for device, peak in peaks.items() if device is not None)
