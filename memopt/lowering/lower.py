@@ -13,6 +13,7 @@ from memopt.devices import Machine, Placement
 from memopt.errors import OptionError
 from memopt.ir import Graph, Node, Value, Variable
 from memopt.lowering.frees import finish_buffers, insert_frees
+from memopt.lowering.gaps import split_at_gaps
 from memopt.lowering.outputs import Outputs
 from memopt.lowering.placement import Choice, choose, kernel_query
 from memopt.lowering.program import Call, Instruction, Operand, Program, Result, TransferPolicy
@@ -81,8 +82,13 @@ class _Lowering:
         finals = tuple(self._last_value(param) for param in params)
         results = tuple(Result(v.name, self.scope.locate(v).operand(self._variable(v), v.name)) for v in graph.outputs)
         copies_to_end = options.transfer_lifetime == "step"
-        drafts = self.scope.drafts
-        instructions = insert_frees(self.instructions, drafts, (*results, *finals), options.free, copies_to_end)
+        drafts, instructions = self.scope.drafts, self.instructions
+        if options.free == "eager":
+            sizes = {value.name: value.type.num_elements for value in graph.values}
+            whole = frozenset(id for id, draft in enumerate(drafts) if copies_to_end and draft.transfer)
+            instructions, moved = split_at_gaps(instructions, drafts, results, sizes, whole)
+            results = tuple(moved)
+        instructions = insert_frees(instructions, drafts, (*results, *finals), options.free, copies_to_end)
         program = Program(
             self.machine, tuple(instructions), finish_buffers(instructions, drafts), feeds, params, results, finals,
             options.transfer, options.free, options.scratch_bytes,
@@ -98,7 +104,7 @@ class _Lowering:
         place = Placement(device, value.dtype, DEFAULT_LAYOUT)
         draft = Draft(value.name, device, space, value.nbytes, value.nbytes, pinned=pinned, home=place if space == "param" else None)
         location = Location(self.scope.new_buffer(draft), 0, place)
-        self.scope.bind(self.graph.storage.variable(value), location)
+        self.scope.bind(self.graph.storage.variable(value), location, value.nbytes)
         return Result(value.name, location.operand(self._variable(value), value.name))
 
     def _node(self, step: int, node: Node) -> None:

@@ -76,7 +76,7 @@ class Outputs:
                 place = self._into_outer(want, inputs, copies)
                 after = copy if copy is not None and self.policy == "fluid-1.5" else place
             operands[index] = place.operand(variable.name, value.name)
-            self.scope.bind(variable, after)
+            self.scope.bind(variable, after, value.nbytes)
             if copy is not None and self.policy != "outer":
                 target = after.operand(variable.name, value.name)
                 rebinds.append(Rebind(node.name, variable.name, target, self.policy))
@@ -96,21 +96,23 @@ class Outputs:
         variable = self.scope.graph.storage.variable(want.value)
         limit = self.scope.nominal_bytes(variable.buffer)
         here = self.scope.locations.get(variable)
-        holder = self.scope.holders.get(variable.buffer) if here is None else here.buffer
-        offset = variable.offset if here is None else here.offset
+        holder = (here.buffer, here.offset) if here is not None else self.scope.holder(variable, want.value.nbytes)
         if holder is None:
-            return self._fresh(variable.name, Location(-1, offset, want.placement), want.size, limit)
-        there = Location(holder, offset, want.placement)
+            if not self.scope.holders.get(variable.buffer):
+                there = Location(-1, variable.offset, want.placement)
+                return self._fresh(variable.name, there, want.size, limit)
+            return self._fresh(variable.name, Location(-1, 0, want.placement), want.size, want.size)
+        there = Location(*holder, want.placement)
         reason = self._why_not(want, there, inputs)
         if reason is None:
-            self.scope.grow(holder, offset + want.size)
+            self.scope.grow(there.buffer, there.offset + want.size)
             return there
         if here is None:
             copy = self._lenders_copy(want, variable, inputs, copies)
             if copy is not None:
                 return copy
             self.turns.append(Turn(want.value, False, f"share dissolved: {reason}", want.size))
-        return self._fresh(variable.name, there, want.size, limit)
+        return self._fresh(variable.name, Location(-1, 0, want.placement), want.size, want.size)
 
     def _lenders_copy(
         self, want: _Wanted, variable: Variable, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]

@@ -7,6 +7,7 @@ semantics it follows, it finds a value's bytes through its variable's name, what
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from memopt.devices import Placement
 from memopt.ir import Buffer, Graph, Value, Variable
@@ -42,14 +43,26 @@ class Draft:
     home: Placement | None = None
 
 
+class Holder(NamedTuple):
+    """Bytes [low, high) of a graph buffer are at `buffer`, from `offset` on."""
+
+    low: int
+    high: int
+    buffer: int
+    offset: int
+
+
 @dataclass(slots=True)
 class Scope:
-    """The outer scope, and the buffers made so far."""
+    """The outer scope, and the buffers made so far.
+
+    `holders` lists where a graph buffer's ranges are, the newest last: one place as a rule, more when tenants were put apart.
+    """
 
     graph: Graph
     drafts: list[Draft] = field(default_factory=list)
     locations: dict[Variable, Location] = field(default_factory=dict)
-    holders: dict[Buffer, int] = field(default_factory=dict)
+    holders: dict[Buffer, list[Holder]] = field(default_factory=dict)
     versions: dict[Variable, int] = field(default_factory=dict)
     _nominal: dict[Buffer, int] = field(default_factory=dict)
 
@@ -61,11 +74,27 @@ class Scope:
         self.drafts.append(draft)
         return len(self.drafts) - 1
 
-    def bind(self, variable: Variable, location: Location) -> None:
-        """From here on `variable` means `location`, and so does its graph buffer."""
+    def bind(self, variable: Variable, location: Location, num_bytes: int) -> None:
+        """From here on `variable`, with a value of `num_bytes`, means `location`; its graph buffer's bytes are there too."""
         self.locations[variable] = location
-        self.holders[variable.buffer] = location.buffer
         self.versions[variable] = self.versions.get(variable, 0) + 1
+        found = self.holders.setdefault(variable.buffer, [])
+        low, high = variable.offset, variable.offset + num_bytes
+        if not found and location.offset == low:
+            low, high = 0, max(high, self.nominal_bytes(variable.buffer))
+        for holder in found:
+            if holder.buffer == location.buffer and holder.offset - holder.low == location.offset - variable.offset:
+                found.remove(holder)
+                low, high = min(low, holder.low), max(high, holder.high)
+                break
+        found.append(Holder(low, high, location.buffer, location.offset - (variable.offset - low)))
+
+    def holder(self, variable: Variable, num_bytes: int) -> tuple[int, int] | None:
+        """(program buffer, offset) where a new tenant of `num_bytes` would lie with those that share its graph buffer."""
+        for holder in reversed(self.holders.get(variable.buffer, ())):
+            if holder.low <= variable.offset and variable.offset + num_bytes <= holder.high:
+                return holder.buffer, holder.offset + variable.offset - holder.low
+        return None
 
     def nominal_bytes(self, buffer: Buffer) -> int:
         """The size of a graph buffer: where its furthest tenant ends."""
