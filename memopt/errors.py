@@ -15,6 +15,7 @@ __all__ = [
     "ConflictError",
     "ExecutionError",
     "FeedError",
+    "GradientError",
     "InfeasibleError",
     "InvalidPlanError",
     "LoadError",
@@ -52,6 +53,10 @@ class UnsupportedOpError(LoadError):
 
 class TypeInferenceError(MemoptError):
     """Inputs or attributes of a node do not fit its op."""
+
+
+class GradientError(MemoptError):
+    """A gradient that cannot be formed: an op on the path has none, or the path leads through an update."""
 
 
 class VerifyError(MemoptError):

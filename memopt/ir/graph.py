@@ -1,8 +1,8 @@
 """The graph: SSA nodes in a valid order, feeds, parameters, outputs, and the storage map.
 
 Holds true after every public method: names of values are unique, and so are names of nodes; a node's inputs are
-defined before it; uses are exact; every value is bound in `storage`; an update's output is bound to its input's variable.
-Methods check everything, then change. `memopt.ir.verify` re-checks it all from scratch.
+defined before it; uses are exact; every value is bound in `storage`; an update's output is bound to its input's
+variable. Methods check everything, then change. `memopt.ir.verify` re-checks it all from scratch.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ class Graph:
         self._check_arity(op, inputs, outputs)
         for value in inputs:
             if value is not None and self._values.get(value.name) is not value:
-                raise VerifyError(f"node {name} ({op}) reads %{value.name}, which is not a value of graph {self.name!r}")
+                raise VerifyError(
+                    f"node {name} ({op}) reads %{value.name}, which is not a value of graph {self.name!r}"
+                )
         try:
             node = Node(name, op, inputs, spec.complete_attrs(attrs or {}), device)
             types = spec.infer(node.input_types, node.attrs, len(outputs))
@@ -185,7 +187,27 @@ class Graph:
             name = f"{stem}.{count}"
         return name
 
+    def fresh_value_name(self, stem: str) -> str:
+        """`stem`, or `stem.2`, … : a name that no value has (a node may)."""
+        name, count = stem, 1
+        while name in self._values:
+            count += 1
+            name = f"{stem}.{count}"
+        return name
+
     # -- editing ------------------------------------------------------------------------------------------------
+
+    def rename_value(self, value: Value, name: str) -> None:
+        """Give a node's output another name, and its variable too if that bore the old one."""
+        if value.producer is None:
+            raise VerifyError(f"%{value.name} is a feed or a parameter: runs know it by its name")
+        if name == value.name:
+            return
+        self._check_new_names([name])
+        del self._values[value.name]
+        self._values[name] = value
+        old, value.name = value.name, name
+        self.storage.relabel(value, old)
 
     def reorder(self, nodes: Sequence[Node]) -> None:
         """Set another execution order: a permutation that respects data and control edges."""
@@ -258,7 +280,9 @@ class Graph:
         return print_graph(self)
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.inputs)} feeds, {len(self.params)} parameters>"
+        return (
+            f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.inputs)} feeds, {len(self.params)} parameters>"
+        )
 
     # -- checks -------------------------------------------------------------------------------------------------
 
@@ -275,8 +299,8 @@ class Graph:
 
     def _check_new_names(self, names: Sequence[str]) -> None:
         for i, name in enumerate(names):
-            if not name or any(c.isspace() or c in "%,(){}\"" for c in name):
-                raise VerifyError(f"{name!r} is not a value name: it is empty, or has white space or one of %,(){{}}\"")
+            if not name or any(c.isspace() or c in '%,(){}"' for c in name):
+                raise VerifyError(f'{name!r} is not a value name: it is empty, or has white space or one of %,(){{}}"')
             if name in self._values or name in names[:i]:
                 raise VerifyError(f"graph {self.name!r} defines %{name} twice")
 
@@ -285,19 +309,21 @@ class Graph:
         spec = get_op(op)
         most = spec.max_inputs
         if len(inputs) < spec.min_inputs or (most is not None and len(inputs) > most):
-            want = f"{spec.min_inputs}" if most == spec.min_inputs else f"{spec.min_inputs} to {most or 'any number of'}"
+            want = (
+                f"{spec.min_inputs}" if most == spec.min_inputs else f"{spec.min_inputs} to {most or 'any number of'}"
+            )
             raise TypeInferenceError(f"{op} takes {want} inputs, not {len(inputs)}")
         for i, value in enumerate(inputs):
             if value is None and not spec.input_slot(i).optional:
                 raise TypeInferenceError(f"{op} needs its input {i} ({spec.input_slot(i).name})")
         most = spec.max_outputs
         if len(outputs) < spec.min_outputs or (most is not None and len(outputs) > most):
-            raise TypeInferenceError(f"{op} has {spec.min_outputs} to {most or 'any number of'} outputs, not {len(outputs)}")
+            raise TypeInferenceError(
+                f"{op} has {spec.min_outputs} to {most or 'any number of'} outputs, not {len(outputs)}"
+            )
 
     @staticmethod
     def _checked_data(name: str, type: TensorType, data: NDArray[Any]) -> NDArray[Any]:
         if tuple(data.shape) != type.shape or data.dtype.name != type.dtype:
             raise TypeInferenceError(f"parameter %{name} is {type}, its data is {data.dtype.name}{list(data.shape)}")
         return np.ascontiguousarray(data).reshape(type.shape)
-
-

@@ -134,6 +134,15 @@ class Storage:
         self.forget(value)
         return self.define(value)
 
+    def relabel(self, value: Value, old: str) -> None:
+        """`value` was named `old`: its variable and buffer bear its name now, if they bore the old one."""
+        variable = self._variable[value]
+        if variable.name == old:
+            self._names.discard(old)
+            variable.name = self._fresh(value.name)
+            if variable.buffer.name == old:
+                variable.buffer.name = variable.name
+
     def forget(self, value: Value) -> None:
         """Drop a value that leaves the graph."""
         variable = self._variable.pop(value)
@@ -157,7 +166,9 @@ class Storage:
         """The same map over the copies that `values` gives for each value."""
         twin = Storage()
         buffers = {buffer: Buffer(buffer.name) for buffer in self._variables}
-        order = {variable: Variable(variable.name, buffers[variable.buffer], variable.offset) for variable in self._values}
+        order = {
+            variable: Variable(variable.name, buffers[variable.buffer], variable.offset) for variable in self._values
+        }
         for buffer, variables in self._variables.items():
             twin._variables[buffers[buffer]] = [order[variable] for variable in variables]
         for variable, bound in self._values.items():

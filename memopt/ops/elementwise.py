@@ -12,17 +12,18 @@ limits as attributes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
+from memopt.ops import elementwise_grad
 from memopt.ops import elementwise_infer as rules
+from memopt.ops.elementwise_entry import Entry, FormRule, calls, float_attr
 from memopt.ops.elementwise_infer import ANY, BOOL, FLOAT, NUMBER, inplace_over, same_dtype
 from memopt.ops.elementwise_loops import ScalarForm, compose, loop_call
-from memopt.ops.elementwise_math import MEANINGS, clip_limits, real, reference_of
+from memopt.ops.elementwise_math import MEANINGS, clip_limits, reference_of
+from memopt.ops.elementwise_rules import GRADIENTS
 from memopt.ops.spec import (
     ANY_LAYOUT,
     Attr,
     Attrs,
-    Infer,
     InplacePair,
     Input,
     KernelCall,
@@ -34,32 +35,8 @@ from memopt.types import TensorType
 
 __all__ = ["OPS", "ScalarForm", "compose", "loop_call", "scalar_form"]
 
-#: The form of an op for these input and output types, or None where it has no kernel.
-FormRule = Callable[[Sequence[TensorType], TensorType, Attrs], ScalarForm | None]
-
 #: A variadic op lists this many in-place pairs: an output over its 33rd input is not offered.
 _VARIADIC_PAIRS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One line of the table: inputs by name ("*" before a variadic one), type rule, form, attributes."""
-
-    name: str
-    inputs: tuple[str, ...]
-    infer: Infer
-    form: FormRule
-    attrs: dict[str, Attr] = field(default_factory=dict)
-
-
-def _calls(function: str, *params: str) -> FormRule:
-    """`function(x0, x1, …, s0, …)` with the named float attributes as s0, s1, …"""
-
-    def form(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> ScalarForm:
-        operands = [f"x{i}" for i in range(len(inputs))] + [f"s{i}" for i in range(len(params))]
-        return ScalarForm(f"{function}({', '.join(operands)})", tuple(real(attrs, name) for name in params))
-
-    return form
 
 
 def _chain(function: str, count: int) -> str:
@@ -103,53 +80,51 @@ def _gelu(inputs: Sequence[TensorType], output: TensorType, attrs: Attrs) -> Sca
     return ScalarForm("gelu_tanh(x0)" if attrs["approximate"] == "tanh" else "gelu(x0)")
 
 
-def _float(default: float) -> Attr:
-    return Attr("float", default)
-
-
-def _plain(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[_Entry]:
+def _plain(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[Entry]:
     """Ops of one operand with no attributes: ONNX name = scalar function."""
-    return [_Entry(name, ("X",), same_dtype(dtypes, result), _calls(function)) for name, function in functions.items()]
+    return [Entry(name, ("X",), same_dtype(dtypes, result), calls(function)) for name, function in functions.items()]
 
 
-def _pairs(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[_Entry]:
+def _pairs(dtypes: Sequence[str], result: str | None = None, **functions: str) -> list[Entry]:
     """Ops of two operands of one dtype."""
     infer = same_dtype(dtypes, result)
-    return [_Entry(name, ("A", "B"), infer, _calls(function)) for name, function in functions.items()]
+    return [Entry(name, ("A", "B"), infer, calls(function)) for name, function in functions.items()]
 
 
-_SELU = {"alpha": _float(1.67326319217681884765625), "gamma": _float(1.05070102214813232421875)}
-_TABLE: list[_Entry] = [
+_SELU = {"alpha": float_attr(1.67326319217681884765625), "gamma": float_attr(1.05070102214813232421875)}
+_TABLE: list[Entry] = [
     *_plain(NUMBER, Abs="absolute", Neg="neg", Relu="relu", Sign="sign"),
     *_plain(FLOAT, Exp="exp", Log="log", Sqrt="sqrt", Reciprocal="reciprocal", Sigmoid="sigmoid", Tanh="tanh"),
     *_plain(FLOAT, HardSwish="hard_swish", Floor="floor", Ceil="ceil", Round="rint", Sin="sin", Cos="cos", Erf="erf"),
     *_plain(FLOAT, Softplus="softplus", Softsign="softsign"),
     *_plain(BOOL, Not="logical_not"),
-    _Entry("LeakyRelu", ("X",), same_dtype(FLOAT), _calls("leaky_relu", "alpha"), {"alpha": _float(0.01)}),
-    _Entry("Elu", ("X",), same_dtype(FLOAT), _calls("elu", "alpha"), {"alpha": _float(1.0)}),
-    _Entry("Selu", ("X",), same_dtype(FLOAT), _calls("selu", "alpha", "gamma"), _SELU),
-    _Entry(
+    Entry("LeakyRelu", ("X",), same_dtype(FLOAT), calls("leaky_relu", "alpha"), {"alpha": float_attr(0.01)}),
+    Entry("Elu", ("X",), same_dtype(FLOAT), calls("elu", "alpha"), {"alpha": float_attr(1.0)}),
+    Entry("Selu", ("X",), same_dtype(FLOAT), calls("selu", "alpha", "gamma"), _SELU),
+    Entry(
         "HardSigmoid",
         ("X",),
         same_dtype(FLOAT),
-        _calls("hard_sigmoid", "alpha", "beta"),
-        {"alpha": _float(0.2), "beta": _float(0.5)},
+        calls("hard_sigmoid", "alpha", "beta"),
+        {"alpha": float_attr(0.2), "beta": float_attr(0.5)},
     ),
-    _Entry("Clip", ("X",), same_dtype(NUMBER), _clip, {"min": Attr("float"), "max": Attr("float")}),
-    _Entry("Gelu", ("X",), rules.infer_gelu, _gelu, {"approximate": Attr("str", "none")}),
-    _Entry("Cast", ("X",), rules.infer_cast, _cast, {"to": Attr("str", required=True)}),
+    Entry("Clip", ("X",), same_dtype(NUMBER), _clip, {"min": Attr("float"), "max": Attr("float")}),
+    Entry("Gelu", ("X",), rules.infer_gelu, _gelu, {"approximate": Attr("str", "none")}),
+    Entry("Cast", ("X",), rules.infer_cast, _cast, {"to": Attr("str", required=True)}),
     *_pairs(NUMBER, Add="add", Sub="sub", Mul="mul", Div="div"),
-    _Entry("Pow", ("X", "Y"), rules.infer_pow, _calls("power")),
-    _Entry("PRelu", ("X", "slope"), rules.infer_prelu, _calls("prelu")),
-    _Entry("Min", ("*X",), same_dtype(NUMBER), _chained("minimum")),
-    _Entry("Max", ("*X",), same_dtype(NUMBER), _chained("maximum")),
-    _Entry("Sum", ("*X",), same_dtype(NUMBER), _chained("add")),
-    _Entry("Mean", ("*X",), same_dtype(FLOAT), _mean),
+    Entry("Pow", ("X", "Y"), rules.infer_pow, calls("power")),
+    Entry("PRelu", ("X", "slope"), rules.infer_prelu, calls("prelu")),
+    Entry("Min", ("*X",), same_dtype(NUMBER), _chained("minimum")),
+    Entry("Max", ("*X",), same_dtype(NUMBER), _chained("maximum")),
+    Entry("Sum", ("*X",), same_dtype(NUMBER), _chained("add")),
+    Entry("Mean", ("*X",), same_dtype(FLOAT), _mean),
     *_pairs(ANY, "bool", Equal="equal"),
     *_pairs(NUMBER, "bool", Less="less", LessOrEqual="less_equal", Greater="greater", GreaterOrEqual="greater_equal"),
     *_pairs(BOOL, And="logical_and", Or="logical_or"),
-    _Entry("Where", ("condition", "X", "Y"), rules.infer_where, _calls("where")),
+    Entry("Where", ("condition", "X", "Y"), rules.infer_where, calls("where")),
+    *elementwise_grad.TABLE,
 ]
+_MEANINGS = {**MEANINGS, **elementwise_grad.MEANINGS}
 _FORMS = {entry.name: entry.form for entry in _TABLE}
 
 
@@ -172,7 +147,7 @@ def _kernel(name: str) -> Callable[[KernelQuery], KernelCall | None]:
     return kernel
 
 
-def _spec(entry: _Entry) -> OpSpec:
+def _spec(entry: Entry) -> OpSpec:
     variadic = entry.inputs[-1].startswith("*")
     num_pairs = _VARIADIC_PAIRS if variadic else len(entry.inputs)
     return OpSpec(
@@ -180,11 +155,12 @@ def _spec(entry: _Entry) -> OpSpec:
         inputs=tuple(Input(name.removeprefix("*"), variadic=name.startswith("*")) for name in entry.inputs),
         outputs=(Output("Y"),),
         infer=entry.infer,
-        reference=reference_of(MEANINGS[entry.name]),
+        reference=reference_of(_MEANINGS[entry.name]),
         attrs=entry.attrs,
         inplace=tuple(InplacePair(0, i, inplace_over(i), repeats=True) for i in range(num_pairs)),
         kernel=_kernel(entry.name),
         layouts=(ANY_LAYOUT,),
+        gradient=GRADIENTS.get(entry.name),
     )
 
 

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import TypeInferenceError
+from memopt.ops import reduction_grad
 from memopt.ops.elementwise_infer import ANY, FLOAT, NUMBER, present
+from memopt.ops.reduction_rules import GRADIENTS
 from memopt.ops.spec import (
     ArrayArg,
     Attr,
@@ -180,6 +182,7 @@ def _reduction(name: str) -> OpSpec:
         reference=_reduction_reference(name),
         attrs={"axes": Attr("ints"), "keepdims": Attr("int", 1), "noop_with_empty_axes": Attr("int", 0)},
         kernel=_reduction_kernel(function),
+        gradient=GRADIENTS[name],
     )
 
 
@@ -274,6 +277,7 @@ def _softmax(name: str, function: str) -> OpSpec:
         attrs={"axis": Attr("int", -1)},
         inplace=(InplacePair(0, 0),),
         kernel=_along_kernel(function),
+        gradient=GRADIENTS[name],
     )
 
 
@@ -295,6 +299,7 @@ _CUMSUM = OpSpec(
     reference=_cumsum_reference,
     attrs={"axis": Attr("int", required=True), "exclusive": Attr("int", 0), "reverse": Attr("int", 0)},
     kernel=_along_kernel("cumsum", "exclusive", "reverse"),
+    gradient=GRADIENTS["CumSum"],
 )
 
 OPS: tuple[OpSpec, ...] = (
@@ -303,4 +308,5 @@ OPS: tuple[OpSpec, ...] = (
     _softmax("LogSoftmax", "log_softmax"),
     _ARGMAX,
     _CUMSUM,
+    *reduction_grad.OPS,
 )
