@@ -1,9 +1,10 @@
-"""VM overhead: nanoseconds an instruction on a chain of tiny ops, against onnxruntime on the same graph, in one process.
+"""VM overhead: nanoseconds an instruction on a chain of tiny ops, against onnxruntime on the same graph, in one
+process.
 
     python benchmarks/vm.py [--ops 10000] [--width 4]
 
-A chain of Add and Mul on a few floats does next to no work, so time per node is overhead. `empty kernel` is the VM's loop alone: rows that
-point to an entry that returns at once.
+A chain of Add and Mul on a few floats does next to no work, so time per node is overhead. `empty kernel` is the VM's
+loop alone: rows that point to an entry that returns at once.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ __all__ = ["Plan", "compile", "load_plan", "packing_problem"]
 class Plan(MemoryPlan):
     """A memory plan that can run itself.
 
-    graph, program, slots, devices, decisions: see `MemoryPlan`. `str(plan.program)` is the program's text. The executor is made on the
-    first run, and kept.
+    graph, program, slots, devices, decisions: see `MemoryPlan`. `str(plan.program)` is the program's text. The
+    executor is made on the first run, and kept.
     """
 
     def report(self) -> Table:
@@ -72,11 +72,13 @@ class Plan(MemoryPlan):
         self.executor().reset()
 
     def save(self, path: str | Path) -> None:
-        """Write the plan as JSON (the graph's text included, large parameter data not); replaced whole or not at all."""
+        """Write the plan as JSON (the graph's text included, large parameter data not); replaced whole or not at
+        all.
+        """
         save_json(self, path)
 
 
-def compile(
+def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     graph: Graph,
     passes: PassSelection = "share",
     machine: Machine | None = None,
@@ -94,11 +96,14 @@ def compile(
     """A checked memory plan for `graph` (which is not changed).
 
     passes     a strategy's or a pass's name, a pass, or a sequence of those; `()` for none
-    machine    default: the host alone                transfer   "publish", "outer", or "fluid-1.5" to see it lose results
+    machine    default: the host alone                transfer   "publish", "outer", or "fluid-1.5" to see it lose
+               results
     free       "never" shows what eager freeing earns  transfer_lifetime, share_transfers   see `LoweringOptions`
     donate     names of feeds whose bytes the plan may overwrite
-    validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all the same
-    scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the lower bound
+    validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all
+               the same
+    scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the
+                    lower bound
 
     Raises `PassError`, `PlanError`, `CapacityError`, `OptionError`.
     """
@@ -134,7 +139,9 @@ def load_plan(path: str | Path, graph: Graph | None = None) -> Plan:
     if graph is None:
         return plan
     if [repr(v) for v in graph.values] != [repr(v) for v in plan.graph.values]:
-        raise OptionError(f"graph {graph.name!r} is not the one that plan {str(path)!r} was made for: their values differ")
+        raise OptionError(
+            f"graph {graph.name!r} is not the one that plan {str(path)!r} was made for: their values differ"
+        )
     for value in graph.params:
         array = graph.param_data(value)
         if array is not None:
@@ -167,7 +174,9 @@ def _slots(program: Program, packings: Mapping[str, PackingPlan]) -> tuple[Slot,
     slots = []
     for buffer in program.buffers:
         if buffer.space == "arena":
-            slots.append(Slot(buffer.device, "arena", packings[buffer.device].offsets[str(buffer.id)], buffer.size_bytes))
+            slots.append(
+                Slot(buffer.device, "arena", packings[buffer.device].offsets[str(buffer.id)], buffer.size_bytes)
+            )
         else:
             slots.append(Slot(buffer.device, f"{buffer.space}:{buffer.name}", 0, buffer.size_bytes))
     return tuple(slots)
@@ -180,7 +189,10 @@ def _use(program: Program, device: str, packing: PackingPlan) -> DeviceUse:
     link = program.machine.device(device)
     seconds = 0.0
     for instruction in program.instructions:
-        if isinstance(instruction, Transfer) and instruction.target.placement.device != instruction.source.placement.device:
+        if (
+            isinstance(instruction, Transfer)
+            and instruction.target.placement.device != instruction.source.placement.device
+        ):
             ends = {instruction.source.placement.device, instruction.target.placement.device}
             if device in ends and device != program.machine.host.name:
                 size = program.buffers[instruction.target.buffer].size_bytes
@@ -189,7 +201,9 @@ def _use(program: Program, device: str, packing: PackingPlan) -> DeviceUse:
         height_bytes=packing.height,
         peak_bytes=_peak(program, device),
         lower_bound_bytes=packing.lower_bound,
-        scratch_bytes=max((i.scratch_bytes for i in program.instructions if isinstance(i, Call) and i.device == device), default=0),
+        scratch_bytes=max(
+            (i.scratch_bytes for i in program.instructions if isinstance(i, Call) and i.device == device), default=0
+        ),
         feed_bytes=sum(b.size_bytes for b in mine if b.space == "feed"),
         param_bytes=sum(b.size_bytes for b in mine if b.space == "param"),
         transfer_bytes=sum(b.size_bytes for b in copies),
@@ -229,7 +243,8 @@ def _check_capacity(plan: Plan) -> None:
             continue
         over = use.total_bytes - device.capacity_bytes
         error = CapacityError(
-            f"device {device.name!r} has {format_bytes(device.capacity_bytes)}, the plan needs {format_bytes(use.total_bytes)}: "
+            f"device {device.name!r} has {format_bytes(device.capacity_bytes)}, "
+            f"the plan needs {format_bytes(use.total_bytes)}: "
             f"{over} bytes too many (arena {use.height_bytes}, scratch {use.scratch_bytes}, feeds {use.feed_bytes}, "
             f"parameters {use.param_bytes})"
         )

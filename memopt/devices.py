@@ -1,7 +1,7 @@
 """Machines and devices, as data.
 
-A device is a separate address space on this machine: it has an arena, a list of the kernels it lacks, the layout and dtype that its
-kernels want, and a modelled link to the host. No accelerator is needed; every transfer really copies.
+A device is a separate address space on this machine: it has an arena, a list of the kernels it lacks, the layout and
+dtype that its kernels want, and a modelled link to the host. No accelerator is needed; every transfer really copies.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class Machine:
         if self.default not in names:
             raise OptionError(f"the default device {self.default!r} is not one of {', '.join(names)}")
         if self.host.lacks:
-            raise OptionError(f"the host lacks {', '.join(sorted(self.host.lacks))}; but it is where missing kernels fall back to")
+            raise OptionError(
+                f"the host lacks {', '.join(sorted(self.host.lacks))}; but it is where missing kernels fall back to"
+            )
 
     @staticmethod
     def host_only(**options: object) -> Machine:
@@ -116,5 +118,6 @@ class Machine:
 
     def __str__(self) -> str:
         return " + ".join(
-            device.name + (f" (lacks {', '.join(sorted(device.lacks))})" if device.lacks else "") for device in self.all_devices
+            device.name + (f" (lacks {', '.join(sorted(device.lacks))})" if device.lacks else "")
+            for device in self.all_devices
         )

@@ -1,7 +1,7 @@
 """A memory plan: a graph, its program, a slot for every buffer, and what that costs on each device. Data only.
 
-`memopt.compile` makes one (as `memopt.Plan`, which can run itself too). Holds true if `memopt.validate` finds nothing; nothing here
-checks it.
+`memopt.compile` makes one (as `memopt.Plan`, which can run itself too). Holds true if `memopt.validate` finds
+nothing; nothing here checks it.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ class DeviceUse:
     lower_bound_bytes  no packing of these buffers is lower
     scratch_bytes      the largest workspace of one kernel call; one region beside the arena
     feed_bytes         feeds that lie on this device             param_bytes   parameters that live on this device
-    transfer_bytes     transfer-scope copies made on this device in a run, all together (part of the arena while they live)
-    num_transfers      how many copies those are                 link_seconds  modelled time of those that crossed the link
+    transfer_bytes     transfer-scope copies made on this device in a run, all together (part of the arena while they
+                       live)
+    num_transfers      how many copies those are                 link_seconds  modelled time of those that crossed the
+                       link
     status             "optimal" where the height is proved to be the lowest, else "feasible"
     """
 

@@ -1,4 +1,6 @@
-"""The whole line on random graphs: strategies x machines x policies, against the reference and against our own unoptimized run."""
+"""The whole line on random graphs: strategies x machines x policies, against the reference and against our own
+unoptimized run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ MACHINES = {
     "nhwc": Machine.host_and("gpu", lacks={"Sigmoid", "Momentum"}, layouts={"Conv": "NHWC"}),
     "host float32": Machine.host_only(dtypes={"float64": "float32"}, layouts={"Conv": "NHWC"}),
 }
-DEVICES = {name: (None, None, "host") if len(m.all_devices) == 1 else (None, None, "host", "gpu") for name, m in MACHINES.items()}
+DEVICES = {
+    name: (None, None, "host") if len(m.all_devices) == 1 else (None, None, "host", "gpu")
+    for name, m in MACHINES.items()
+}
 ROUNDS = {"host": 1e-5}  # a change of dtype costs digits: 1e-3 elsewhere
 
 

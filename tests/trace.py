@@ -1,4 +1,6 @@
-"""A numeric witness beside the symbolic validator: run a plan row by row and compare every operand with the reference's values."""
+"""A numeric witness beside the symbolic validator: run a plan row by row and compare every operand with the
+reference's values.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def close(a, b, rtol):
 
 
 def wrong_reads(plan: Plan, feeds, rtol=1e-4):
-    """(instruction, value) of each operand, output or last parameter value whose bytes are not what the reference says."""
+    """(instruction, value) of each operand, output or last parameter value whose bytes are not what the reference
+    says.
+    """
     values, after = all_values(plan.graph, feeds, plan.state())
     executor, wrong = plan.executor(), []
     regions = executor.regions
@@ -46,10 +50,9 @@ def wrong_reads(plan: Plan, feeds, rtol=1e-4):
                     look(position, operand, value.name, values[value.name])
         if isinstance(instruction, (Call, Transfer)):
             executor._step(rows[position])
-    for result in plan.program.results:
-        look(None, result.operand, result.name, values[result.name])
-    for result in plan.program.finals:
-        look(None, result.operand, result.name, after[result.name])
+    ends = [(plan.program.results, values), (plan.program.finals, after)]
+    for result, wanted in ((result, wanted) for found, wanted in ends for result in found):
+        look(None, result.operand, result.name, wanted[result.name])
     return wrong
 
 

@@ -1,8 +1,9 @@
 """A plan as JSON, and back. The graph goes along as its canonical text; large parameter data does not.
 
-Schema 1: `{"memopt_plan": 1, "graph": text, "machine": {...}, "strategy", "transfer", "free", "scratch_limit", "instructions": [...],
-"buffers": [...], "slots": [...], "feeds", "params", "results", "finals": [[name, operand]], "devices": {name: {...}}, "decisions": [...]}`;
-an operand is `[buffer, offset, device, dtype, layout, variable, value]`. A reader believes nothing: run `memopt.validate` on what it returns.
+Schema 1: `{"memopt_plan": 1, "graph": text, "machine": {...}, "strategy", "transfer", "free", "scratch_limit",
+"instructions": [...], "buffers": [...], "slots": [...], "feeds", "params", "results", "finals": [[name, operand]],
+"devices": {name: {...}}, "decisions": [...]}`; an operand is `[buffer, offset, device, dtype, layout, variable,
+value]`. A reader believes nothing: run `memopt.validate` on what it returns.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def load_json(path: str | Path) -> MemoryPlan:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LoadError(f"cannot read plan {str(path)!r}: {getattr(error, 'strerror', None) or 'it is not text'}") from None
+        raise LoadError(
+            f"cannot read plan {str(path)!r}: {getattr(error, 'strerror', None) or 'it is not text'}"
+        ) from None
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -95,13 +98,15 @@ def plan_from_dict(data: Any) -> MemoryPlan:
         raise LoadError(f"not a memopt plan of version {_VERSION} (found {found!r})")
     try:
         machine = Machine(
-            _device(data["machine"]["host"]), tuple(_device(d) for d in data["machine"]["devices"]), data["machine"]["default"]
+            _device(data["machine"]["host"]),
+            tuple(_device(d) for d in data["machine"]["devices"]),
+            data["machine"]["default"],
         )
         program = Program(
             machine,
             tuple(_instruction(entry) for entry in data["instructions"]),
             tuple(ProgramBuffer(**buffer) for buffer in data["buffers"]),
-            *(tuple(Result(str(name), _operand_of(operand)) for name, operand in data[place]) for place in _PLACES),
+            **{place: _results(data[place]) for place in _PLACES},
             transfer=data["transfer"],
             free=data["free"],
             scratch_limit=int(data["scratch_limit"]),
@@ -119,6 +124,10 @@ def plan_from_dict(data: Any) -> MemoryPlan:
         raise LoadError(str(error)) from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LoadError(f"the plan is malformed: {type(error).__name__} {error}") from None
+
+
+def _results(data: Any) -> Any:  # any: mypy cannot match the names that `_PLACES` spells
+    return tuple(Result(str(name), _operand_of(operand)) for name, operand in data)
 
 
 def _device_dict(device: Device) -> dict[str, Any]:

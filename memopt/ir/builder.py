@@ -6,7 +6,8 @@
     b.output(b.relu(b.matmul(x, w)))
     graph = b.build()
 
-Every op of the registry is a method: by its ONNX name (`b.MatMul`) and in lower case (`b.matmul`, `b.global_average_pool`).
+Every op of the registry is a method: by its ONNX name (`b.MatMul`) and in lower case (`b.matmul`,
+`b.global_average_pool`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class GraphBuilder:
         """Add a feed."""
         return self.graph.add_input(name, TensorType.of(shape, dtype), donated=donated)
 
-    def param(self, name: str, data: Any = None, *, shape: Sequence[int] | None = None, dtype: Any = "float32") -> Value:
+    def param(
+        self, name: str, data: Any = None, *, shape: Sequence[int] | None = None, dtype: Any = "float32"
+    ) -> Value:
         """Add a parameter, from its data or (data to follow) from its shape and dtype."""
         if data is None:
             if shape is None:
@@ -62,7 +65,8 @@ class GraphBuilder:
     ) -> Any:
         """Append one node; returns its output value, or a tuple where it has several.
 
-        `outputs` is their number or their names (None: absent). `name` names the node and, unless `outputs` does, its results.
+        `outputs` is their number or their names (None: absent). `name` names the node and, unless `outputs` does, its
+        results.
         """
         spec = get_op(op)
         if not isinstance(outputs, Sequence):
@@ -71,7 +75,9 @@ class GraphBuilder:
             outputs = self._names(stem, count)
         for value in inputs:
             if value is not None and not isinstance(value, Value):
-                raise TypeInferenceError(f"{op}: an input is {value!r}, not a value of the graph; make it one with b.param()")
+                raise TypeInferenceError(
+                    f"{op}: an input is {value!r}, not a value of the graph; make it one with b.param()"
+                )
         node = self.graph.add_node(op, inputs, outputs, attrs, name=name, device=device or self.device)
         results = node.outputs
         return results[0] if len(results) == 1 else results
@@ -98,7 +104,11 @@ class GraphBuilder:
         return names
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        op = name if has_op(name) else next((s.name for s in all_ops() if name in (_snake(s.name), s.name.lower())), None)
+        op = (
+            name
+            if has_op(name)
+            else next((s.name for s in all_ops() if name in (_snake(s.name), s.name.lower())), None)
+        )
         if op is None:
             raise AttributeError(f"GraphBuilder has no method and no op {name!r}")
 

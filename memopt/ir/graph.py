@@ -226,9 +226,9 @@ class Graph:
         for _, value in node.real_outputs:
             if value.uses or value in self.outputs:
                 raise VerifyError(f"node {node.name} cannot be removed: its output %{value.name} is read")
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                value.uses.remove(Use(node, index))
+        for index, source in enumerate(node.inputs):
+            if source is not None:
+                source.uses.remove(Use(node, index))
         for _, value in node.real_outputs:
             self.storage.forget(value)
             del self._values[value.name]

@@ -1,7 +1,7 @@
 """Values, uses and nodes: the SSA part of a graph. All three are equal by identity (`Use` by content).
 
-Holds true: a value is defined once, by the graph (a feed or a parameter) or by one output of one node; `value.uses` lists
-every (node, index) that reads it, in the order in which the uses were added.
+Holds true: a value is defined once, by the graph (a feed or a parameter) or by one output of one node; `value.uses`
+lists every (node, index) that reads it, in the order in which the uses were added.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Use(NamedTuple):
     """One reading of a value: input number `index` of `node`."""
 
     node: Node
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index, which nobody wants here
 
 
 class Value:

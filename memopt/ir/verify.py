@@ -1,8 +1,10 @@
 """The verifier: every rule that a graph obeys, checked from scratch.
 
 1. Names of values and of nodes are unique.   2. A value is defined before it is read, once.   3. Arity, attributes and
-types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is bound to one
-variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's variable, and nobody
+types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is
+    bound to one
+variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's
+    variable, and nobody
 reads the old value's bytes after the update.   8. Outputs belong to the graph.
 
 Whether values that share bytes are ever live together is not a rule of the graph but of the plan: `memopt.validate`.
@@ -46,16 +48,21 @@ def _check_definitions(graph: Graph) -> None:
         if node.name in names:
             raise VerifyError(f"there are two nodes named {node.name!r}")
         names.add(node.name)
-        for value in node.inputs:
-            if value is not None and seen.get(value.name) is not value:
-                raise VerifyError(f"node {node.name} ({node.op}) reads %{value.name} before it is defined")
-        for index, value in node.real_outputs:
-            if value.producer is not node or value.index != index:
-                raise VerifyError(f"%{value.name} is not output {index} of node {node.name}, which claims it")
-            _define(seen, value)
+        _check_node_values(node, seen)
     for value in graph.outputs:
         if seen.get(value.name) is not value:
             raise VerifyError(f"output %{value.name} is not a value of the graph")
+
+
+def _check_node_values(node: Node, seen: dict[str, Value]) -> None:
+    """The node's inputs are defined already; its outputs are its own, and new."""
+    for source in node.inputs:
+        if source is not None and seen.get(source.name) is not source:
+            raise VerifyError(f"node {node.name} ({node.op}) reads %{source.name} before it is defined")
+    for index, value in node.real_outputs:
+        if value.producer is not node or value.index != index:
+            raise VerifyError(f"%{value.name} is not output {index} of node {node.name}, which claims it")
+        _define(seen, value)
 
 
 def _define(seen: dict[str, Value], value: Value) -> None:
@@ -83,9 +90,9 @@ def _check_controls(node: Node, steps: dict[Node, int]) -> None:
 def _check_uses(graph: Graph) -> None:
     found: dict[Value, list[Use]] = {value: [] for value in graph.values}
     for node in graph.nodes:
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                found[value].append(Use(node, index))
+        for index, source in enumerate(node.inputs):
+            if source is not None:
+                found[source].append(Use(node, index))
     for value, uses in found.items():
         if len(uses) != len(value.uses) or set(uses) != set(value.uses):
             raise VerifyError(f"the uses of %{value.name} are out of date")
@@ -117,12 +124,17 @@ def _check_updates(graph: Graph, steps: dict[Node, int]) -> None:
             if old is None or new is None:  # without its output the node does not update (BatchNormalization inference)
                 continue
             if graph.storage.variable(new) is not graph.storage.variable(old):
-                raise VerifyError(f"node {node.name} ({node.op}) updates %{old.name}, but %{new.name} has another variable")
+                raise VerifyError(
+                    f"node {node.name} ({node.op}) updates %{old.name}, but %{new.name} has another variable"
+                )
             if old in graph.outputs:
-                raise VerifyError(f"%{old.name} is an output, but node {node.name} ({node.op}) overwrites it; fetch %{new.name}")
+                raise VerifyError(
+                    f"%{old.name} is an output, but node {node.name} ({node.op}) overwrites it; fetch %{new.name}"
+                )
             for use in old.data_uses:
                 if steps[use.node] > steps[node]:
                     raise VerifyError(
-                        f"node {use.node.name} ({use.node.op}) reads %{old.name} after node {node.name} ({node.op}) updated it; "
+                        f"node {use.node.name} ({use.node.op}) reads %{old.name} "
+                        f"after node {node.name} ({node.op}) updated it; "
                         f"read %{new.name}, or move the reader before the update"
                     )

@@ -1,7 +1,7 @@
 """What kernels may call besides plain loops: BLAS by address, and the status codes.
 
-An address that is captured as a global would be frozen into numba's cache and be wrong in the next process; so the runtime
-resolves a `Routine` to an address when it builds a frame, and the kernel receives it as an int.
+An address that is captured as a global would be frozen into numba's cache and be wrong in the next process; so the
+runtime resolves a `Routine` to an address when it builds a frame, and the kernel receives it as an int.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ STATUS_MESSAGES = {
 
 @intrinsic
 def _call_gemm(typingctx, address, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-    """Call a Fortran `?gemm` at `address`; sizes are ints, matrices are addresses, alpha and beta of the routine's dtype."""
+    """Call a Fortran `?gemm` at `address`; sizes are ints, matrices are addresses, alpha and beta of the routine's
+    dtype.
+    """
     signature = types.void(address, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
 
     def codegen(context, builder, sig, args):
@@ -54,8 +56,9 @@ def _call_gemm(typingctx, address, transa, transb, m, n, k, alpha, a, lda, b, ld
 def gemm(address, m, n, k, alpha, a, a_at, lda, trans_a, b, b_at, ldb, trans_b, beta, c, c_at, ldc):
     """C = alpha * op(A) @ op(B) + beta * C, row-major, on flat arrays.
 
-    A is `a[a_at:]` with row stride `lda` (elements): op(A) is m x k, transposed from k x m if `trans_a`. Likewise op(B), k x n;
-    C is m x n. `address` is that of `sgemm` or `dgemm`, after the arrays' dtype. beta = 0 does not read C.
+    A is `a[a_at:]` with row stride `lda` (elements): op(A) is m x k, transposed from k x m if `trans_a`. Likewise
+    op(B), k x n; C is m x n. `address` is that of `sgemm` or `dgemm`, after the arrays' dtype. beta = 0 does not read
+    C.
     """
     rows_a, cols_a = (k, m) if trans_a else (m, k)
     rows_b, cols_b = (n, k) if trans_b else (k, n)

@@ -1,7 +1,8 @@
 """Lifetimes: where each buffer is first touched and last needed, and the `free` instructions that say so.
 
-`eager` frees a buffer right after the last instruction that touches it; `never` keeps all of them to the end of the step. A buffer
-that holds a result or a parameter's last value is never freed. With `copies_to_end`, transfer-scope copies live until the end, as in Fluid.
+`eager` frees a buffer right after the last instruction that touches it; `never` keeps all of them to the end of the
+step. A buffer that holds a result or a parameter's last value is never freed. With `copies_to_end`, transfer-scope
+copies live until the end, as in Fluid.
 """
 
 from __future__ import annotations
@@ -72,6 +73,8 @@ def finish_buffers(instructions: Sequence[Instruction], drafts: Sequence[Draft])
     for id, draft in enumerate(drafts):
         start, stop = (first.get(id, 0), freed.get(id, end)) if draft.space == "arena" else (0, end)
         buffers.append(
-            ProgramBuffer(id, draft.name, draft.device, draft.space, draft.size, start, stop, draft.transfer, draft.pinned)
+            ProgramBuffer(
+                id, draft.name, draft.device, draft.space, draft.size, start, stop, draft.transfer, draft.pinned
+            )
         )
     return tuple(buffers)

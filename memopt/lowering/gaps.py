@@ -1,12 +1,14 @@
 """Eager freeing between tenants: a buffer whose bytes nobody needs for a while is several buffers, one after the other.
 
-Reuse by renaming or sharing lets a dead buffer wait for its next tenant. Fluid held it all that time; an ahead-of-time plan need not.
-Holds true: what is split is never needed across the cut, by the classic backwards liveness over the byte ranges of one buffer, in
-which a write of a range ends the need for its old bytes. O(touches x ranges), and a buffer has few ranges.
+Reuse by renaming or sharing lets a dead buffer wait for its next tenant. Fluid held it all that time; an
+ahead-of-time plan need not. Holds true: what is split is never needed across the cut, by the classic backwards
+liveness over the byte ranges of one buffer, in which a write of a range ends the need for its old bytes. O(touches x
+ranges), and a buffer has few ranges.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -36,7 +38,8 @@ def split_at_gaps(
 ) -> tuple[list[Instruction], list[Result]]:
     """The instructions with each arena buffer split where nobody needs it; `drafts` grows by the new buffers.
 
-    `sizes` gives the elements of each value, `keep` the buffers that must stay whole. Returns the results with their operands moved along.
+    `sizes` gives the elements of each value, `keep` the buffers that must stay whole. Returns the results with their
+    operands moved along.
     """
     results = list(results)
     touches = _collect(instructions, results, sizes)
@@ -115,7 +118,7 @@ def _split(drafts: list[Draft], buffer: int, touches: Sequence[_Touch], cuts: Se
     bounds = [0, *cuts, len(touches)]
     whole = drafts[buffer]
     parts = [(0, buffer)]
-    for number, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         size = max(touch.high for touch in touches[start:end])
         if number == 0:
             whole.size = size

@@ -1,7 +1,8 @@
 """Lowering: where nodes meet devices. Graph + machine -> program.
 
-For each node in order: choose device and kernel (`placement`), bring each data input to where and how the kernel wants it (`transfers`), place
-the outputs under the transfer policy (`outputs`); then say when bytes are free (`frees`). Each step is readable alone, over one program.
+For each node in order: choose device and kernel (`placement`), bring each data input to where and how the kernel
+wants it (`transfers`), place the outputs under the transfer policy (`outputs`); then say when bytes are free
+(`frees`). Each step is readable alone, over one program.
 """
 
 from __future__ import annotations
@@ -102,7 +103,15 @@ class _Lowering:
         else:
             pinned = len(self.graph.storage.values_of(self.graph.storage.variable(value))) == 1
         place = Placement(device, value.dtype, DEFAULT_LAYOUT)
-        draft = Draft(value.name, device, space, value.nbytes, value.nbytes, pinned=pinned, home=place if space == "param" else None)
+        draft = Draft(
+            value.name,
+            device,
+            space,
+            value.nbytes,
+            value.nbytes,
+            pinned=pinned,
+            home=place if space == "param" else None,
+        )
         location = Location(self.scope.new_buffer(draft), 0, place)
         self.scope.bind(self.graph.storage.variable(value), location, value.nbytes)
         return Result(value.name, location.operand(self._variable(value), value.name))
@@ -118,12 +127,16 @@ class _Lowering:
         host_call = node.spec.kernel(query) is None
         scratch = 0 if host_call else node.spec.workspace(query)
         self.instructions.append(
-            Call(node.name, node.op, choice.device, choice.layout, inputs, operands, scratch, host_call, choice.fallback)
+            Call(
+                node.name, node.op, choice.device, choice.layout, inputs, operands, scratch, host_call, choice.fallback
+            )
         )
         self.instructions.extend(rebinds)
         for turn in self.outputs.turns:
             self.decisions.append(
-                Decision("lowering", node.name, (turn.value.name,), turn.kept, turn.reason, turn.num_bytes, step, turn.rule)
+                Decision(
+                    "lowering", node.name, (turn.value.name,), turn.kept, turn.reason, turn.num_bytes, step, turn.rule
+                )
             )
         self.outputs.turns.clear()
 

@@ -1,13 +1,16 @@
-"""The transfer policy and the sharing rules: where a node's outputs are written, and what their variables mean afterwards.
+"""The transfer policy and the sharing rules: where a node's outputs are written, and what their variables mean
+afterwards.
 
 An output whose variable is also a *transformed input* of the node is the case in which the policies differ:
 
   publish     written into the transfer-scope variable; the outer variable is rebound to it (the 2018 and 2.0 semantics)
   outer       written in the outer scope; nothing else happens
-  fluid-1.5   written in the outer scope; then the outer variable is rebound to the transformed *input*: the result is lost
+  fluid-1.5   written in the outer scope; then the outer variable is rebound to the transformed *input*: the result is
+              lost
 
-In the outer scope an output is written to its variable's bytes if they are on the kernel's device and large enough, else to a
-new buffer. A share whose lender's bytes are on another device, or of another size after a change of dtype, *dissolves*.
+In the outer scope an output is written to its variable's bytes if they are on the kernel's device and large enough,
+else to a new buffer. A share whose lender's bytes are on another device, or of another size after a change of dtype,
+*dissolves*.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class _Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class Outputs:
-    """Places outputs under one policy. `turns` collects what became of shares, `taken` the copies that outputs overwrite."""
+    """Places outputs under one policy. `turns` collects what became of shares, `taken` the copies that outputs
+    overwrite.
+    """
 
     scope: Scope
     policy: TransferPolicy
@@ -61,7 +66,9 @@ class Outputs:
     def place(
         self, node: Node, choice: Choice, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
     ) -> tuple[tuple[Operand | None, ...], list[Rebind]]:
-        """The outputs' operands, and the rebinds that follow the call. `copies` holds the transformed inputs by variable."""
+        """The outputs' operands, and the rebinds that follow the call. `copies` holds the transformed inputs by
+        variable.
+        """
         operands: list[Operand | None] = [None] * len(node.outputs)
         rebinds: list[Rebind] = []
         for index, value in node.real_outputs:
@@ -132,7 +139,8 @@ class Outputs:
                 continue
             there = Location(copy.buffer, copy.offset, want.placement)
             if placed_bytes(value, copy.placement) == want.size and self._why_not(want, there, inputs) is None:
-                text = f"the lender %{value.name} was copied to {want.placement.device} for this node: the share follows it there"
+                device = want.placement.device
+                text = f"the lender %{value.name} was copied to {device} for this node: the share follows it there"
                 self.turns.append(Turn(want.value, True, text, want.size))
                 self.taken.append(there)
                 return there
@@ -163,7 +171,11 @@ class Outputs:
 def _unlike(want: _Wanted, there: Location, operand: Operand, value: Value) -> bool:
     """Whether input and output would overlap in another way than the graph says, because of how they are placed."""
     width = placed_bytes(value, operand.placement)
-    if operand.buffer != there.buffer or operand.offset >= there.offset + want.size or there.offset >= operand.offset + width:
+    if (
+        operand.buffer != there.buffer
+        or operand.offset >= there.offset + want.size
+        or there.offset >= operand.offset + width
+    ):
         return False
     if operand.placement.layout != want.placement.layout:
         return True

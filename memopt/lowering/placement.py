@@ -1,7 +1,8 @@
 """Kernel choice: on which device a node runs, and how its kernel wants each operand placed.
 
-Holds true: the choice looks at the node, the machine and where its inputs are now; never at who shares bytes with whom. Rank-4 operands
-of one call all have the call's layout where the op takes it; everything else lies in the default layout.
+Holds true: the choice looks at the node, the machine and where its inputs are now; never at who shares bytes with
+whom. Rank-4 operands of one call all have the call's layout where the op takes it; everything else lies in the
+default layout.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ __all__ = ["Choice", "choose", "kernel_query", "resolve_devices"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a node runs and what its kernel takes and makes. `inputs[i]` is None for an input whose bytes nobody reads."""
+    """Where a node runs and what its kernel takes and makes. `inputs[i]` is None for an input whose bytes nobody
+    reads.
+    """
 
     device: str
     fallback: bool
@@ -31,7 +34,9 @@ class Choice:
 
 
 def device_of(node: Node, machine: Machine) -> tuple[Device, Device]:
-    """(the device that `node` asks for, the one that it runs on): the host stands in where the first lacks the kernel."""
+    """(the device that `node` asks for, the one that it runs on): the host stands in where the first lacks the
+    kernel.
+    """
     wanted = node.device or machine.default
     if all(wanted != device.name for device in machine.all_devices):
         names = ", ".join(device.name for device in machine.all_devices)
@@ -41,7 +46,9 @@ def device_of(node: Node, machine: Machine) -> tuple[Device, Device]:
 
 
 def resolve_devices(graph: Graph, machine: Machine) -> list[Decision]:
-    """Pin every node to the device that it runs on, so that passes know who can share bytes; a decision for each fallback."""
+    """Pin every node to the device that it runs on, so that passes know who can share bytes; a decision for each
+    fallback.
+    """
     decisions = []
     for step, node in enumerate(graph.nodes):
         wanted, device = device_of(node, machine)
@@ -59,7 +66,9 @@ def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) 
     fallback = device is not wanted or (device is machine.host and node.op in machine.device(machine.default).lacks)
     layout = _layout(node, device, current)
     inputs = tuple(
-        None if value is None or not node.spec.reads_data(i) else _place(device, value.type, _input_layout(node, i, layout))
+        None
+        if value is None or not node.spec.reads_data(i)
+        else _place(device, value.type, _input_layout(node, i, layout))
         for i, value in enumerate(node.inputs)
     )
     outputs = tuple(None if value is None else _place(device, value.type, layout) for value in node.outputs)
@@ -92,7 +101,9 @@ def _input_layout(node: Node, index: int, layout: str) -> str:
 
 
 def _layout(node: Node, device: Device, current: Callable[[Value], Placement]) -> str:
-    """The layout of the node's rank-4 data: the device's wish, or for a kernel that takes any, the one they all have."""
+    """The layout of the node's rank-4 data: the device's wish, or for a kernel that takes any, the one they all
+    have.
+    """
     wish = device.layouts.get(node.op, DEFAULT_LAYOUT)
     takes_any = ANY_LAYOUT in node.spec.layouts  # such a kernel has no wish of its own to be met
     if wish != DEFAULT_LAYOUT and not takes_any and any(t is not None and t.rank == 4 for t in node.output_types):

@@ -1,8 +1,9 @@
 """A program: a straight list of instructions over buffers, each on one device. Data only.
 
-Holds true: `buffers[i].id == i`. A buffer in an arena is first touched at `start` and freed before `end` (half-open, in positions
-of `instructions`); feeds and parameters are spaces of their own that live all the time. Instructions name bytes (buffer and
-offset), never values: what `Operand.value` says is what the compiler *meant*, for people; the validator believes none of it.
+Holds true: `buffers[i].id == i`. A buffer in an arena is first touched at `start` and freed before `end` (half-open,
+in positions of `instructions`); feeds and parameters are spaces of their own that live all the time. Instructions
+name bytes (buffer and offset), never values: what `Operand.value` says is what the compiler *meant*, for people; the
+validator believes none of it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class ProgramBuffer:
 class Operand:
     """A range of bytes and how it is read: `buffer` from byte `offset` on, stored as `placement`.
 
-    The range's length is the value's number of elements times the item size of `placement.dtype`. `variable` and `value` are names.
+    The range's length is the value's number of elements times the item size of `placement.dtype`. `variable` and
+    `value` are names.
     """
 
     buffer: int
@@ -70,7 +72,8 @@ class Operand:
 class Call:
     """Run `node` on `device`. Inputs that are absent or read for their shape only are None, as are absent outputs.
 
-    `layout` is that of the kernel's rank-4 data. `host_call` says that no kernel exists and the NumPy reference runs instead.
+    `layout` is that of the kernel's rank-4 data. `host_call` says that no kernel exists and the NumPy reference runs
+    instead.
     """
 
     node: str
@@ -86,7 +89,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Copy `source` to `target`, changing one of layout, dtype and device. `home` brings a parameter back to where it lives."""
+    """Copy `source` to `target`, changing one of layout, dtype and device. `home` brings a parameter back to where it
+    lives.
+    """
 
     node: str
     kind: Literal["layout", "dtype", "device", "home"]
@@ -127,7 +132,8 @@ class Program:
     """Instructions, buffers, and where values enter and leave.
 
     feeds    (feed's name, buffer)       params   (parameter's name, buffer where it lives)
-    results  the graph's outputs         finals   for each parameter: its name, and where its last value must be at the end
+    results  the graph's outputs         finals   for each parameter: its name, and where its last value must be at
+             the end
     """
 
     machine: Machine

@@ -1,7 +1,8 @@
 """What names mean while a program is lowered: variable -> location, graph buffer -> program buffer.
 
-Holds true: a location is a byte range of one program buffer and how it is stored. The scope knows no values: like the frameworks whose
-semantics it follows, it finds a value's bytes through its variable's name, whatever they hold by then.
+Holds true: a location is a byte range of one program buffer and how it is stored. The scope knows no values: like the
+frameworks whose semantics it follows, it finds a value's bytes through its variable's name, whatever they hold by
+then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Location:
 
 @dataclass(slots=True)
 class Draft:
-    """A program buffer in the making; `limit` is the size to which later tenants may grow it, `home` how a parameter lies in it."""
+    """A program buffer in the making; `limit` is the size to which later tenants may grow it, `home` how a parameter
+    lies in it.
+    """
 
     name: str
     device: str
@@ -56,7 +59,8 @@ class Holder(NamedTuple):
 class Scope:
     """The outer scope, and the buffers made so far.
 
-    `holders` lists where a graph buffer's ranges are, the newest last: one place as a rule, more when tenants were put apart.
+    `holders` lists where a graph buffer's ranges are, the newest last: one place as a rule, more when tenants were
+    put apart.
     """
 
     graph: Graph
@@ -75,7 +79,9 @@ class Scope:
         return len(self.drafts) - 1
 
     def bind(self, variable: Variable, location: Location, num_bytes: int) -> None:
-        """From here on `variable`, with a value of `num_bytes`, means `location`; its graph buffer's bytes are there too."""
+        """From here on `variable`, with a value of `num_bytes`, means `location`; its graph buffer's bytes are there
+        too.
+        """
         self.locations[variable] = location
         self.versions[variable] = self.versions.get(variable, 0) + 1
         found = self.holders.setdefault(variable.buffer, [])
@@ -90,7 +96,9 @@ class Scope:
         found.append(Holder(low, high, location.buffer, location.offset - (variable.offset - low)))
 
     def holder(self, variable: Variable, num_bytes: int) -> tuple[int, int] | None:
-        """(program buffer, offset) where a new tenant of `num_bytes` would lie with those that share its graph buffer."""
+        """(program buffer, offset) where a new tenant of `num_bytes` would lie with those that share its graph
+        buffer.
+        """
         for holder in reversed(self.holders.get(variable.buffer, ())):
             if holder.low <= variable.offset and variable.offset + num_bytes <= holder.high:
                 return holder.buffer, holder.offset + variable.offset - holder.low

@@ -37,7 +37,8 @@ def print_instruction(program: Program, instruction: Instruction) -> str:
         have, want = instruction.source.placement, instruction.target.placement
         return f"transfer {instruction.kind}{scope}: {source} {have} -> {target} {want}"
     if isinstance(instruction, Rebind):
-        return f"rebind {instruction.variable} := {_operand(program, instruction.target)} ({instruction.policy}, {instruction.node})"
+        target = _operand(program, instruction.target)
+        return f"rebind {instruction.variable} := {target} ({instruction.policy}, {instruction.node})"
     assert isinstance(instruction, Free)
     buffer = program.buffers[instruction.buffer]
     return f"free #{buffer.id} {buffer.name} on {buffer.device}, {buffer.size_bytes} bytes"

@@ -1,7 +1,7 @@
 """Transfers: bring an operand to the placement that a kernel wants, in the order layout -> dtype -> device.
 
-Each step that changes something copies into a fresh buffer of the node's transfer scope. Whether one copy serves several readers, and how
-long copies live, are options (Fluid: no; until the end of the step).
+Each step that changes something copies into a fresh buffer of the node's transfer scope. Whether one copy serves
+several readers, and how long copies live, are options (Fluid: no; until the end of the step).
 """
 
 from __future__ import annotations

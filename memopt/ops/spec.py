@@ -118,10 +118,10 @@ InplaceCondition = Callable[[Types, Types, Attrs], "str | None"]
 class InplacePair:
     """Output `output` may be computed over the bytes of input `input`, if that input dies here.
 
-    The general rules (the input dies, is not pinned, both have equal bytes) are the pass's and the validator's. This entry
-    adds what only the op knows: `condition(input_types, output_types, attrs)` returns a refusal reason or None.
-    `repeats` says whether the same value may be *another* input of the node too (fine for elementwise reads at the same
-    index, wrong for matmul). `equal_bytes=False` allows an output that is smaller than the input.
+    The general rules (the input dies, is not pinned, both have equal bytes) are the pass's and the validator's. This
+    entry adds what only the op knows: `condition(input_types, output_types, attrs)` returns a refusal reason or None.
+    `repeats` says whether the same value may be *another* input of the node too (fine for elementwise reads at the
+    same index, wrong for matmul). `equal_bytes=False` allows an output that is smaller than the input.
     """
 
     output: int
@@ -160,10 +160,10 @@ class KernelCall:
     """One call of one kernel: its name, how it sees its operands, and its scalar arguments.
 
     `kernel` is "family.function": `memopt.kernels.<family>` holds a function of that name with the signature
-    `function(*arrays, *scalars) -> int` (0 is success), in the order given here, outputs first. The compiled variant is
-    chosen by the kernel's name, the dtypes and ranks of the arrays, the kinds of the scalars and `expression`.
-    `expression` serves generated elementwise loops: a scalar expression over `x0, x1, …` (the input arrays in order) that uses
-    the scalar functions of `memopt.kernels.elementwise`, such as `"add(x0, relu(x1))"`.
+    `function(*arrays, *scalars) -> int` (0 is success), in the order given here, outputs first. The compiled variant
+    is chosen by the kernel's name, the dtypes and ranks of the arrays, the kinds of the scalars and `expression`.
+    `expression` serves generated elementwise loops: a scalar expression over `x0, x1, …` (the input arrays in order)
+    that uses the scalar functions of `memopt.kernels.elementwise`, such as `"add(x0, relu(x1))"`.
     """
 
     kernel: str
@@ -194,7 +194,8 @@ class GradientRule:
     """How to differentiate an op, in terms of other ops.
 
     `build(builder, node, output_grads)` adds nodes through the builder and returns one gradient per input (None where
-    there is none). `needs_inputs` and `needs_outputs` say whose *data* the added nodes read; all else they read by shape only.
+    there is none). `needs_inputs` and `needs_outputs` say whose *data* the added nodes read; all else they read by
+    shape only.
     """
 
     build: Callable[[Any, Any, Sequence[Any]], Sequence[Any]]
@@ -225,7 +226,8 @@ class OpSpec:
     updates     output -> input: that output is written to the input's *variable* by definition
     random      whether it draws numbers (from its `seed` attribute: recomputation replays it)
     workspace   `workspace(query) -> bytes` of scratch that the kernel needs, planned, never hidden
-    kernel      `kernel(query) -> KernelCall | None`; None means there is none for these types and it runs as a host call
+    kernel      `kernel(query) -> KernelCall | None`; None means there is none for these types and it runs as a host
+                call
     layouts     layouts of rank-4 data that the kernel takes besides NCHW; "any" for elementwise kernels
     layout_inputs   the inputs to which a device's wish for another layout applies (for Conv: the data, not the weights)
     gradient    the rule for reverse mode, or None where the op is not differentiable
@@ -283,7 +285,9 @@ class OpSpec:
         return None
 
     def complete_attrs(self, attrs: Attrs) -> dict[str, AttrValue]:
-        """`attrs` with defaults filled in, sorted by name; raises `TypeInferenceError` on unknown, missing or ill-typed ones."""
+        """`attrs` with defaults filled in, sorted by name; raises `TypeInferenceError` on unknown, missing or
+        ill-typed ones.
+        """
         for name in attrs:
             if name not in self.attrs:
                 known = ", ".join(sorted(self.attrs)) or "none"
@@ -300,27 +304,32 @@ class OpSpec:
         return full
 
 
+def _all(kind: type | tuple[type, ...]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and all(isinstance(item, kind) for item in value)
+
+
+#: kind -> (whether a plain value is of that kind, how to make it so)
+_KINDS: dict[str, tuple[Callable[[Any], bool], Callable[[Any], AttrValue]]] = {
+    "bool": (lambda value: value in (True, False), bool),
+    "int": (lambda value: isinstance(value, (int, float)) and int(value) == value, int),
+    "float": (lambda value: isinstance(value, (int, float)), float),
+    "str": (lambda value: isinstance(value, str), str),
+    "ints": (_all(int), lambda value: tuple(int(item) for item in value)),
+    "floats": (_all((int, float)), lambda value: tuple(float(item) for item in value)),
+    "strs": (_all(str), tuple),
+}
+
+
 def _coerce(op: str, name: str, kind: str, value: Any) -> AttrValue:
     """`value` as the attribute's kind, or `TypeInferenceError`."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, (list, np.ndarray)):
-        value = tuple(value.tolist() if isinstance(value, np.ndarray) else value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        value = tuple(item.item() if isinstance(item, np.generic) else item for item in value)
+    fits, make = _KINDS[kind]
     try:
-        if kind == "bool" and value in (True, False):
-            return bool(value)
-        if kind == "int" and int(value) == value:
-            return int(value)
-        if kind == "float" and not isinstance(value, str):
-            return float(value)
-        if kind == "str" and isinstance(value, str):
-            return value
-        if kind == "ints" and isinstance(value, tuple) and all(int(v) == v for v in value):
-            return tuple(int(v) for v in value)
-        if kind == "floats" and isinstance(value, tuple):
-            return tuple(float(v) for v in value)
-        if kind == "strs" and isinstance(value, tuple) and all(isinstance(v, str) for v in value):
-            return value
-    except (TypeError, ValueError):
+        if fits(value):
+            return make(value)
+    except (ValueError, OverflowError):  # int() of a NaN or an infinity
         pass
     raise TypeInferenceError(f"{op}: attribute {name} = {value!r} is not of kind {kind}")

@@ -11,7 +11,7 @@ from numba.extending import intrinsic
 __all__ = ["as_pointer", "call_entry"]
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator] # numba carries no types
 def as_pointer(typingctx: Any, address: Any, dtype: Any) -> Any:
     """`address` (an int) as a pointer to `dtype` (a numba type), for `carray`."""
     pointer = types.CPointer(dtype.dtype)
@@ -22,7 +22,7 @@ def as_pointer(typingctx: Any, address: Any, dtype: Any) -> Any:
     return pointer(types.intp, dtype), codegen
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator] # numba carries no types
 def call_entry(typingctx: Any, address: Any, frame: Any) -> Any:
     """Call the entry point at `address` with the address of its frame; returns its status."""
 

@@ -1,9 +1,10 @@
 """Entry points: one compiled `int32 entry(intp frame)` for each variant of a kernel, cached on disk.
 
-A *frame* is an int64 record: the operands' addresses, then their shapes, then the scalars (a float as its float64 bits). A variant
-is a kernel's name with the dtypes and ranks of its arrays, the kinds of its scalars and, for a generated loop, its expression.
-Its entry point is generated as an importable file in a cache folder and compiled with `cache=True`; file and folder bear digests
-of the kernel's sources and of the versions of numba and Python, so a stale entry is never loaded.
+A *frame* is an int64 record: the operands' addresses, then their shapes, then the scalars (a float as its float64
+bits). A variant is a kernel's name with the dtypes and ranks of its arrays, the kinds of its scalars and, for a
+generated loop, its expression. Its entry point is generated as an importable file in a cache folder and compiled with
+`cache=True`; file and folder bear digests of the kernel's sources and of the versions of numba and Python, so a stale
+entry is never loaded.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _ENTRIES: dict[str, Any] = {}
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path:
-    """The folder of generated entry points: `$MEMOPT_CACHE`, or `memopt` in the user's cache folder; one for each version of
-    numba, Python and the ABI."""
+    """The folder of generated entry points: `$MEMOPT_CACHE`, or `memopt` in the user's cache folder; one for each
+    version of numba, Python and the ABI."""
     import numba
 
     digest = hashlib.sha256(f"{numba.__version__} {sys.version}".encode())
@@ -140,7 +141,9 @@ def _source(call: KernelCall) -> str:
 
 
 def entry_address(call: KernelCall) -> int:
-    """The address of the compiled entry point for `call`'s variant (compiled, or loaded from the cache, on first use)."""
+    """The address of the compiled entry point for `call`'s variant (compiled, or loaded from the cache, on first
+    use).
+    """
     variant = _variant(call)
     entry = _ENTRIES.get(variant)
     if entry is None:
@@ -176,14 +179,17 @@ def _load(variant: str, source: str) -> Any:
 
 
 def run_kernel(call: KernelCall, arrays: Sequence[NDArray[Any]]) -> int:
-    """Run one kernel on NumPy arrays, in the order of `call.arrays` (contiguous, at least as many bytes as the call says).
+    """Run one kernel on NumPy arrays, in the order of `call.arrays` (contiguous, at least as many bytes as the call
+    says).
 
     Returns the kernel's status. For tests and benchmarks; a plan runs through the VM.
     """
     from memopt.runtime.vm import run_rows
 
     for array, arg in zip(arrays, call.arrays, strict=True):
-        if not array.flags.c_contiguous or array.nbytes < np.dtype(arg.dtype).itemsize * int(np.prod(arg.shape, dtype=np.int64)):
+        if not array.flags.c_contiguous or array.nbytes < np.dtype(arg.dtype).itemsize * int(
+            np.prod(arg.shape, dtype=np.int64)
+        ):
             raise ExecutionError(f"{call.kernel}: array {array.dtype}{list(array.shape)} does not serve as {arg}")
     frame = np.array(frame_words(call, [a.ctypes.data for a in arrays]), np.int64)
     table = np.array([[entry_address(call), frame.ctypes.data]], np.int64)

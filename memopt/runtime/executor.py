@@ -1,8 +1,9 @@
 """The executor: regions for a plan's slots, a table of rows, and runs.
 
-Holds true: an executor never writes to the caller's arrays or to the graph's parameter data (updated parameters are copied when it is made);
-feeds are copied in, outputs are copied out; a second run starts from the same bytes as the first, but for the parameters that the
-graph updates. `run` is safe to call from several threads: runs of one executor queue up.
+Holds true: an executor never writes to the caller's arrays or to the graph's parameter data (updated parameters are
+copied when it is made); feeds are copied in, outputs are copied out; a second run starts from the same bytes as the
+first, but for the parameters that the graph updates. `run` is safe to call from several threads: runs of one executor
+queue up.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ Array = NDArray[Any]
 class Measured:
     """What a run really used, beside what was planned.
 
-    arena_bytes         device -> bytes of the arena's pages that were touched (whole pages; None where the system does not tell)
+    arena_bytes         device -> bytes of the arena's pages that were touched (whole pages; None where the system
+                        does not tell)
     planned_bytes       device -> the planned height        process_peak_bytes   the process's peak resident size so far
     seconds             the run itself, without copies in and out
     """
@@ -86,8 +88,9 @@ class Executor:
     ) -> RunResult:
         """One step: feeds in, instructions, outputs out.
 
-        `out` gives arrays (of an output's shape and dtype) to be filled. `measure` reports what was really used; `sanitize` steps
-        through the rows one at a time, poisons freed bytes and watches who owns what. Raises `FeedError` or `ExecutionError`.
+        `out` gives arrays (of an output's shape and dtype) to be filled. `measure` reports what was really used;
+        `sanitize` steps through the rows one at a time, poisons freed bytes and watches who owns what. Raises
+        `FeedError` or `ExecutionError`.
         """
         arrays = check_feeds(self.plan.graph, feeds or {})
         self._check_out(out or {})

@@ -1,7 +1,7 @@
 """Regions: the allocations in which a plan's slots lie, one for each (device, space).
 
-Holds true: a region's base is aligned to a page for arenas, to 64 bytes otherwise; regions never overlap, and only the executor that
-made them writes to them.
+Holds true: a region's base is aligned to a page for arenas, to 64 bytes otherwise; regions never overlap, and only
+the executor that made them writes to them.
 """
 
 from __future__ import annotations

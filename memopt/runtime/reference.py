@@ -63,7 +63,8 @@ def run_reference(
     *,
     fetch: Iterable[str] = (),
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Evaluate `graph` node by node. Returns the outputs (and any values named in `fetch`), and the parameters after the step.
+    """Evaluate `graph` node by node. Returns the outputs (and any values named in `fetch`), and the parameters after
+    the step.
 
     `state` holds the parameters before it (default: the graph's data). Nothing given is written to. A value is dropped
     after its last use, so that large models fit.
@@ -79,14 +80,15 @@ def run_reference(
     kept = set(wanted) | set(_last_values(graph).values())
     pending = {value: len(value.uses) for value in graph.values}
     for node in graph.nodes:
-        for value, array in zip(node.outputs, evaluate(node, [None if v is None else arrays[v] for v in node.inputs]), strict=True):
-            if value is not None:
-                arrays[value] = array
-        for value in node.inputs:
-            if value is not None:
-                pending[value] -= 1
-                if pending[value] == 0 and value not in kept:
-                    del arrays[value]
+        made = evaluate(node, [None if v is None else arrays[v] for v in node.inputs])
+        arrays.update(
+            {v: array for v, array in zip(node.outputs, made, strict=True) if v is not None and array is not None}
+        )
+        for source in node.inputs:
+            if source is not None:
+                pending[source] -= 1
+                if pending[source] == 0 and source not in kept:
+                    del arrays[source]
     outputs = {value.name: np.array(arrays[value]) for value in wanted}
     after = {param.name: np.array(arrays[last]) for param, last in _last_values(graph).items()}
     return outputs, {**before, **after}
@@ -104,7 +106,8 @@ def evaluate(node: Node, inputs: list[Array | None]) -> list[Array | None]:
         array = np.asarray(results[index])
         if array.shape != value.shape or array.dtype.name != value.dtype:
             raise VerifyError(
-                f"the reference of {node.op} made {array.dtype.name}{list(array.shape)} for %{value.name}: {value.type} (node {node.name})"
+                f"the reference of {node.op} (node {node.name}) made {array.dtype.name}{list(array.shape)} "
+                f"for %{value.name}: {value.type}"
             )
         out.append(array)
     return out

@@ -1,7 +1,7 @@
 """From a plan's instructions to the machine's rows: which kernel, on which addresses.
 
-Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none. A transfer is the op that does the same
-(`Identity`, `Cast`, `Transpose`), so that there is one implementation of each.
+Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none. A transfer is
+the op that does the same (`Identity`, `Cast`, `Transpose`), so that there is one implementation of each.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class _RowMaker:
         device = self.plan.machine.device(call.device)
         query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit)
         label = f"instruction {position} (call {call.node} ({call.op}) on {call.device})"
-        shapes = tuple(None if v is None else v.shape for v in node.inputs), tuple(
-            None if v is None else v.shape for v in node.outputs
+        shapes = (
+            tuple(None if v is None else v.shape for v in node.inputs),
+            tuple(None if v is None else v.shape for v in node.outputs),
         )
         return self._row(position, label, node.spec, query, (call.inputs, call.outputs), shapes)
 
@@ -121,7 +122,9 @@ class _RowMaker:
                 continue
             operand = operands[0 if arg.role == "in" else 1][arg.index]
             if operand is None:
-                raise ExecutionError(f"{label}: the kernel {kernel.kernel} asks for {arg.role} {arg.index}, which is absent")
+                raise ExecutionError(
+                    f"{label}: the kernel {kernel.kernel} asks for {arg.role} {arg.index}, which is absent"
+                )
             slot = self.plan.slots[operand.buffer]
             addresses.append(self.regions[slot.device, slot.space].address + slot.offset + operand.offset)
         return Row(position, label, kernel, tuple(addresses))

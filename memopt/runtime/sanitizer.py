@@ -1,8 +1,8 @@
 """The run-time sanitizer: who owns which bytes, checked at each step on the real arena.
 
-It trusts neither the plan nor the validator. A *shadow* of each arena holds, for every byte, the buffer that was written there last (or none):
-reading bytes that another buffer owns, or that nobody has written, is an error. Freed bytes are poisoned. Bytes that an instruction is not
-supposed to write are compared before and after it.
+It trusts neither the plan nor the validator. A *shadow* of each arena holds, for every byte, the buffer that was
+written there last (or none): reading bytes that another buffer owns, or that nobody has written, is an error. Freed
+bytes are poisoned. Bytes that an instruction is not supposed to write are compared before and after it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ class Sanitizer:
             owner = int(owners[wrong[0]])
             whose = "nobody has written" if owner == _NOBODY else f"buffer {self.plan.program.buffers[owner].name} owns"
             raise ExecutionError(
-                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s arena, but {whose} byte {start + int(wrong[0])}"
+                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s arena, "
+                f"but {whose} byte {start + int(wrong[0])}"
             )
 
     def _own(self, operand: Operand, value: str) -> None:
@@ -82,7 +83,9 @@ class Sanitizer:
     def _free(self, position: int, buffer: int) -> None:
         slot = self.plan.slots[buffer]
         if slot.space != "arena":
-            raise ExecutionError(f"instruction {position} frees {self.plan.program.buffers[buffer].name}, which is not in an arena")
+            raise ExecutionError(
+                f"instruction {position} frees {self.plan.program.buffers[buffer].name}, which is not in an arena"
+            )
         span = slice(slot.offset, slot.offset + slot.size)
         mine = self.shadow[slot.device][span] == buffer
         self.regions[slot.device, "arena"].data[span][mine] = POISON

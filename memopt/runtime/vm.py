@@ -13,8 +13,8 @@ __all__ = ["run_rows"]
 def run_rows(table, start, stop, status):  # type: ignore[no-untyped-def]
     """Run rows [start, stop) and return the row at which it stopped.
 
-    That is `stop` when all went well; else the row is a host call (its address is 0), to be done by the caller, or its kernel
-    failed, with the code in `status[0]`.
+    That is `stop` when all went well; else the row is a host call (its address is 0), to be done by the caller, or
+    its kernel failed, with the code in `status[0]`.
     """
     for row in range(start, stop):
         address = table[row, 0]

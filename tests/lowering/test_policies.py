@@ -1,4 +1,6 @@
-"""The three transfer policies on the smallest graphs, without any pass: what is written where, and what the name means afterwards."""
+"""The three transfer policies on the smallest graphs, without any pass: what is written where, and what the name
+means afterwards.
+"""
 
 from __future__ import annotations
 

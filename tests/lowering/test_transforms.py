@@ -96,7 +96,10 @@ def test_sharing_transfers_saves_copies():
     b.output(*(b.op(op, x) for op in ("Relu", "Neg", "Exp")))
     graph = b.build()
     machine = Machine.host_and("gpu")
-    counts = {share: compile(graph, (), machine, share_transfers=share).devices["gpu"].num_transfers for share in (False, True)}
+    counts = {
+        share: compile(graph, (), machine, share_transfers=share).devices["gpu"].num_transfers
+        for share in (False, True)
+    }
     assert counts == {False: 3, True: 1}
 
 
@@ -143,12 +146,13 @@ def test_a_share_dissolves_across_devices_as_in_fluid():
 def test_errors_name_the_thing():
     b = GraphBuilder("bad")
     b.output(b.op("Relu", b.input("x", (2,)), device="tpu", name="r"))
-    with pytest.raises(PlanError, match="node r .* device 'tpu'; the machine has host"):
+    with pytest.raises(PlanError, match=r"node r .* device 'tpu'; the machine has host"):
         compile(b.build(), ())
     with pytest.raises(OptionError, match=r"transfer='none' is not one of"):
         compile(conv_net(), (), transfer="none")
+    b = GraphBuilder("bad")
+    x = b.input("x", (1, 1, 2, 2))
+    b.output(b.matmul(x, x))
+    graph = b.build()
     with pytest.raises(PlanError, match="wants NHWC for MatMul, which has no NHWC kernel"):
-        b = GraphBuilder("bad")
-        x = b.input("x", (1, 1, 2, 2))
-        b.output(b.matmul(x, x))
-        compile(b.build(), (), Machine.host_only(layouts={"MatMul": "NHWC"}))
+        compile(graph, (), Machine.host_only(layouts={"MatMul": "NHWC"}))
