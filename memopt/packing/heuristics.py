@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from memopt.packing.fitting import fit_in_order
-from memopt.packing.orders import blurred, fit_keys, skyline_keys
+from memopt.packing.orders import Floats, blur, fit_keys, nudge, ranked, skyline_keys
 from memopt.packing.problem import MAX_BYTES
 from memopt.packing.skyline import SkylineInput, skyline
 from memopt.packing.table import Ints, Part, Table
@@ -25,17 +25,18 @@ _ROOMY = 2**62  # the skyline stays below this, so that its sums cannot wrap
 
 
 class Planner:
-    """Plans `table` by numbered attempts; attempt i uses key i of the keys, later ones are blurred."""
+    """Plans `table` by numbered attempts: first each key as it is, then blurred keys and nudges of the best so far."""
 
     def __init__(self, table: Table, seed: int) -> None:
         self.table, self.seed = table, seed
         self.given: SkylineInput | None = None
+        self.elite: tuple[int, Floats, int] | None = None
         if table.simple:
             part = Part.of(table)
             self.given = SkylineInput.of(part)
             self.keys = skyline_keys(part)
         else:
-            self.keys = [(key, False) for key in fit_keys(table)]
+            self.keys = [(key, 0) for key in fit_keys(table)]
 
     @property
     def first_attempts(self) -> range:
@@ -44,22 +45,34 @@ class Planner:
 
     def attempt(self, number: int, limit: int) -> Placement | None:
         """(height, offsets) of attempt `number`, or None if it would be higher than `limit`."""
-        lap, place = divmod(number, len(self.keys))
-        key, tight = self.keys[place]
-        order = blurred(key, self.seed, lap and number)
+        key, mode = self._key(number)
+        order = ranked(key)
         limit = min(limit, _room(self.table))
         if self.given is None:
-            return _fit(self.table, order, limit)
-        height, offset = skyline(self.given, order, tight, min(limit, _ROOMY))
-        return None if height < 0 else (height, offset)
+            found = _fit(self.table, order, limit)
+        else:
+            height, offset = skyline(self.given, order, mode, min(limit, _ROOMY))
+            found = None if height < 0 else (height, offset)
+        if found is not None and (self.elite is None or found[0] <= self.elite[0]):
+            self.elite = found[0], key, mode
+        return found
+
+    def _key(self, number: int) -> tuple[Floats, int]:
+        lap, place = divmod(number, len(self.keys))
+        if lap and number % 4 and self.elite is not None:
+            _, key, mode = self.elite
+            return nudge(key, self.seed, number), mode
+        key, mode = self.keys[place]
+        return blur(key, self.seed, number) if lap else key, mode
 
     def best_of(self, best: Placement | None, bound: int, numbers: range, deadline: float) -> Placement | None:
         """The best of `best` and these attempts; ends at `bound` or at `deadline` (of `time.perf_counter`)."""
         for number in numbers:
             if best is not None and (best[0] <= bound or time.perf_counter() > deadline):
                 break
-            found = self.attempt(number, MAX_BYTES if best is None else best[0] - 1)
-            best = found or best
+            found = self.attempt(number, MAX_BYTES if best is None else best[0])
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
         return best
 
 

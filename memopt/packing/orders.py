@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memopt.packing.table import Ints, Part, Table
 
-__all__ = ["blurred", "fit_keys", "part_keys", "skyline_keys"]
+__all__ = ["Floats", "blur", "blurred", "fit_keys", "nudge", "part_keys", "ranked", "skyline_keys"]
 
 Floats = NDArray[np.float64]
 _NOISE = (0.05, 0.2, 0.5)
@@ -24,12 +24,12 @@ def part_keys(part: Part) -> list[Floats]:
     return [full * width, size, start, width, full * duration * size, duration, duration * size]
 
 
-def skyline_keys(part: Part) -> list[tuple[Floats, bool]]:
-    """(key, whether to serve the most pressed section first) for the skyline, the most promising first."""
+def skyline_keys(part: Part) -> list[tuple[Floats, int]]:
+    """(key, mode) for the skyline, such that the first few differ much and are good on many problems."""
     size, duration, width, start = _measures(part)
     area, spread = duration * size, width * size
-    plain = [(area, False), (spread, False), (start, False), (duration, False)]
-    return [*plain, (start, True), (width, True), (area, True), (spread, True)]
+    first = [(area, 0), (spread, 0), (start, 1), (width, 2), (area, 2), (start, 0)]
+    return [*first, (duration, 0), (spread, 2), (width, 1), (start, 2), (area, 1), (spread, 1)]
 
 
 def fit_keys(table: Table) -> list[Floats]:
@@ -48,9 +48,26 @@ def _measures(part: Part) -> tuple[Floats, Floats, Floats, Floats]:
 
 def blurred(key: Floats, seed: int, attempt: int) -> Ints:
     """Rows by decreasing key; attempt 0 is the plain order, the others are blurred more and less in turn."""
-    if attempt:
-        noise = _NOISE[attempt % len(_NOISE)]
-        key = key * np.exp(noise * np.random.default_rng((seed, attempt)).standard_normal(key.size))
+    return ranked(blur(key, seed, attempt) if attempt else key)
+
+
+def blur(key: Floats, seed: int, attempt: int) -> Floats:
+    """`key` with a little, some or much noise."""
+    noise = _NOISE[attempt % len(_NOISE)]
+    blurred_key: Floats = key * np.exp(noise * np.random.default_rng((seed, attempt)).standard_normal(key.size))
+    return blurred_key
+
+
+def nudge(key: Floats, seed: int, attempt: int) -> Floats:
+    """`key` with noise on a few of its entries."""
+    rng = np.random.default_rng((seed, attempt))
+    chosen = rng.random(key.size) < rng.choice((0.01, 0.03, 0.1)) + 1.0 / key.size
+    nudged: Floats = key * np.exp(np.where(chosen, rng.choice((0.1, 0.5, 2.0)) * rng.standard_normal(key.size), 0.0))
+    return nudged
+
+
+def ranked(key: Floats) -> Ints:
+    """Rows by decreasing key."""
     return np.argsort(-key, kind="stable")
 
 

@@ -12,7 +12,7 @@ from numba import njit
 
 from memopt.packing.table import Ints
 
-__all__ = ["add_pressure", "make_pressure", "most_pressed"]
+__all__ = ["add_pressure", "make_pressure", "most_pressed", "pressure_of"]
 
 
 def make_pressure(sums: Ints) -> tuple[Ints, Ints]:
@@ -63,6 +63,12 @@ def _total(press, added, node):
         total += added[node]
         node >>= 1
     return total
+
+
+@njit(cache=True, nogil=True)
+def pressure_of(press, added, section):
+    """The pressure of one section."""
+    return _total(press, added, section + press.size // 2)
 
 
 @njit(cache=True, nogil=True)

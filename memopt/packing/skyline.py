@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from memopt.packing.pressure import add_pressure, make_pressure, most_pressed
+from memopt.packing.pressure import add_pressure, make_pressure, most_pressed, pressure_of
 from memopt.packing.table import Ints, Part
 from memopt.packing.tree import NONE, best_within, build_tree, fill_boxes, remove
 
@@ -28,6 +28,7 @@ __all__ = ["SkylineInput", "skyline"]
 # columns of a plateau
 _LEFT, _RIGHT, _HEIGHT, _BEFORE, _AFTER, _DEAD = 0, 1, 2, 3, 4, 5
 _TOP = np.int64(2**63 - 1)
+_TRIES = 8
 
 
 @njit(cache=True, nogil=True)
@@ -124,23 +125,54 @@ def _split(plateaus, node, start, end, heap, count, free, spare):
 
 
 @njit(cache=True, nogil=True)
-def _pick(plateaus, node, buffers, rank, nodes, where, pressure, tight):
-    """The buffer to set on plateau `node`, or -1."""
-    start, end, order = buffers[0], buffers[1], buffers[4]
+def _pick_tight(lower, upper, flush, buffers, rank, nodes, where, pressure):
+    """The best rank that covers the most pressed section of [lower, upper) that anything can cover, or NONE.
+
+    `flush` prefers what fills the plateau to both ends, then what reaches one end.
+    """
+    start, end = buffers[0], buffers[1]
     perm, bounds = nodes[0], nodes[2]
     box, stack = where
-    lower, upper = plateaus[node, _LEFT], plateaus[node, _RIGHT]
-    best = NONE
-    if tight:
-        s = most_pressed(pressure[0], pressure[1], lower, upper)
+    press, added = pressure
+    s = most_pressed(press, added, lower, upper)
+    if flush:
+        best = best_within(box, bounds, perm, stack, start, end, rank, lower, lower, upper, upper)
+        if best == NONE:
+            best = best_within(box, bounds, perm, stack, start, end, rank, lower, lower, s + 1, upper)
+            best = min(best, best_within(box, bounds, perm, stack, start, end, rank, lower, s, upper, upper))
+        if best != NONE:
+            return best
+    left, right = lower, upper
+    for _ in range(_TRIES):
         best = best_within(box, bounds, perm, stack, start, end, rank, lower, s, s + 1, upper)
-    if best == NONE:
-        best = best_within(box, bounds, perm, stack, start, end, rank, lower, upper, lower, upper)
-    return np.int64(-1) if best == NONE else order[best]
+        if best != NONE or not flush:
+            return best
+        a = most_pressed(press, added, left, s) if s > left else np.int64(-1)
+        c = most_pressed(press, added, s + 1, right) if s + 1 < right else np.int64(-1)
+        if a < 0 and c < 0:
+            return NONE
+        if c < 0 or (a >= 0 and pressure_of(press, added, a) >= pressure_of(press, added, c)):
+            right, s = s, a
+        else:
+            left, s = s + 1, c
+    return NONE
 
 
 @njit(cache=True, nogil=True)
-def _run(offset, buffers, rank, nodes, where, queue, pressure, tight, span, limit):
+def _pick(plateaus, node, buffers, rank, nodes, where, pressure, mode):
+    """The buffer to set on plateau `node`, or -1."""
+    lower, upper = plateaus[node, _LEFT], plateaus[node, _RIGHT]
+    best = NONE
+    if mode > 0:
+        best = _pick_tight(lower, upper, mode > 1, buffers, rank, nodes, where, pressure)
+    if best == NONE:
+        start, end = buffers[0], buffers[1]
+        best = best_within(where[0], nodes[2], nodes[0], where[1], start, end, rank, lower, upper, lower, upper)
+    return np.int64(-1) if best == NONE else buffers[4][best]
+
+
+@njit(cache=True, nogil=True)
+def _run(offset, buffers, rank, nodes, where, queue, pressure, mode, span, limit):
     """The loop of `skyline` over arrays that the caller allocated."""
     start, end, size, align, _ = buffers
     plateaus, heap, free = queue
@@ -156,7 +188,7 @@ def _run(offset, buffers, rank, nodes, where, queue, pressure, tight, span, limi
             free[spare] = node
             spare += 1
             continue
-        b = _pick(plateaus, node, buffers, rank, nodes, where, pressure, tight)
+        b = _pick(plateaus, node, buffers, rank, nodes, where, pressure, mode)
         at = plateaus[node, _HEIGHT]
         if b < 0:
             _raise(plateaus, node)
@@ -174,7 +206,7 @@ def _run(offset, buffers, rank, nodes, where, queue, pressure, tight, span, limi
             count, spare = _split(plateaus, node, start[b], end[b], heap, count, free, spare)
             plateaus[node, _HEIGHT] = at + size[b]
             height = max(height, at + size[b])
-        if tight and waste > 0:
+        if mode > 0 and waste > 0:
             add_pressure(pressure[0], pressure[1], plateaus[node, _LEFT], plateaus[node, _RIGHT], waste)
         _merge(plateaus, node)
         count = _push(heap, count, plateaus, node)
@@ -202,10 +234,11 @@ class SkylineInput:
         )
 
 
-def skyline(given: SkylineInput, order: Ints, tight: bool, limit: int) -> tuple[int, Ints]:
+def skyline(given: SkylineInput, order: Ints, mode: int, limit: int) -> tuple[int, Ints]:
     """(height, offsets) with the buffers ranked by `order`; the height is -1 where it would pass `limit`.
 
-    `tight` serves the most pressed section of a plateau first: the one whose floor and waiting sizes add up to most.
+    Mode 0 takes the best rank. Modes 1 and 2 serve the most pressed section of a plateau first (the one whose floor and
+    waiting sizes add up to most); mode 2 prefers what ends flush with the plateau, and then tries less pressed ones.
     """
     num = order.size
     rank = np.empty(num, np.int64)
@@ -214,7 +247,7 @@ def skyline(given: SkylineInput, order: Ints, tight: bool, limit: int) -> tuple[
     where = (np.empty((given.nodes[2].shape[0], 5), np.int64), np.empty(128, np.int64))
     slots = 2 * num + 2
     queue = (np.empty((slots, 6), np.int64), np.empty(slots, np.int64), np.arange(slots)[::-1].copy())
-    pressure = make_pressure(given.sums if tight else given.sums[:1])
+    pressure = make_pressure(given.sums if mode else given.sums[:1])
     buffers = (given.start, given.end, given.size, given.align, order)
-    height = int(_run(offset, buffers, rank, given.nodes, where, queue, pressure, tight, given.span, limit))
+    height = int(_run(offset, buffers, rank, given.nodes, where, queue, pressure, mode, given.span, limit))
     return height, offset
