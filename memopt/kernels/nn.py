@@ -55,25 +55,40 @@ def batch_norm(out, x, scale, bias, mean, var, epsilon):
 
 
 @register_jitable
-def batch_norm_train(out, new_mean, new_var, x, scale, bias, mean, var, epsilon, momentum):
-    """Normalise each channel with its own statistics, then move the running ones towards them (biased variance)."""
-    outer, channels, inner = x.shape
-    count = outer * inner
+def channel_statistics(x, c):
+    """The mean and the biased variance of channel `c` of (outer, channels, inner)."""
+    outer, _, inner = x.shape
+    total = 0.0
+    for n in range(outer):
+        total += sum_run(x[n, c])
+    mean = total / (outer * inner)
+    total = 0.0
+    for n in range(outer):
+        total += sum_squares(x[n, c], mean)
+    return mean, total / (outer * inner)
+
+
+@register_jitable
+def batch_norm_train(
+    out, new_mean, new_var, saved_mean, saved_var, x, scale, bias, mean, var, epsilon, momentum, has_running, has_saved
+):  # fmt: skip
+    """Normalise each channel with its own statistics, then move the running ones towards them (biased variance).
+
+    The statistics of the batch are written only if `has_saved`, the running ones only if `has_running`.
+    """
+    outer, channels, _ = x.shape
     for c in range(channels):
-        total = 0.0
-        for n in range(outer):
-            total += sum_run(x[n, c])
-        batch_mean = total / count
-        total = 0.0
-        for n in range(outer):
-            total += sum_squares(x[n, c], batch_mean)
-        batch_var = total / count
+        batch_mean, batch_var = channel_statistics(x, c)
         factor, shift = scale[c] / math.sqrt(batch_var + epsilon), bias[c]
         old_mean, old_var = mean[c], var[c]
         for n in range(outer):
             normalise_run(out[n, c], x[n, c], batch_mean, factor, shift)
-        new_mean[c] = old_mean * momentum + batch_mean * (1.0 - momentum)
-        new_var[c] = old_var * momentum + batch_var * (1.0 - momentum)
+        if has_running:
+            new_mean[c] = old_mean * momentum + batch_mean * (1.0 - momentum)
+            new_var[c] = old_var * momentum + batch_var * (1.0 - momentum)
+        if has_saved:
+            saved_mean[c] = batch_mean
+            saved_var[c] = batch_var
     return STATUS_OK
 
 

@@ -31,6 +31,7 @@ from memopt.ops.nn_common import (
     kernel_dtype,
     need_float,
     need_same_dtype,
+    of_first_output,
     present,
     taps,
     wide,
@@ -39,7 +40,6 @@ from memopt.ops.spec import (
     ArrayArg,
     Attr,
     Attrs,
-    GradientRule,
     Input,
     KernelCall,
     KernelQuery,
@@ -215,9 +215,9 @@ def _scratch(cut: Any) -> Any:
 # -- the rule ---------------------------------------------------------------------------------------------------------
 
 
-def _gradient(builder: Any, node: Any, output_grads: Sequence[Any]) -> Sequence[Any]:
+def _gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
     """dX from W, dW from X, and dB from neither: one node each, so that an unwanted one can be dropped."""
-    grad, data, weights = output_grads[0], node.inputs[0], node.inputs[1]
+    data, weights = node.inputs[0], node.inputs[1]
     has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
     attrs = {name: value for name, value in node.attrs.items() if name != "kernel_shape"}
     return [
@@ -227,7 +227,7 @@ def _gradient(builder: Any, node: Any, output_grads: Sequence[Any]) -> Sequence[
     ][: len(node.inputs)]
 
 
-CONV_GRADIENT = GradientRule(_gradient, needs_inputs=(0, 1))
+CONV_GRADIENT = of_first_output(_gradient, needs_inputs=(0, 1))
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(

@@ -21,11 +21,12 @@ from memopt.ops.nn_common import (
     need_channels,
     need_float,
     need_same_dtype,
+    of_first_output,
     per_axis,
     present,
     wide,
 )
-from memopt.ops.spec import Attr, Attrs, GradientRule, Input, OpSpec, Output, Types
+from memopt.ops.spec import Attr, Attrs, Input, OpSpec, Output, Types
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -110,9 +111,9 @@ def _reference_transpose(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorT
     return [np.array(out, dtype, order="C")]
 
 
-def _gradient(builder: Any, node: Any, output_grads: Sequence[Any]) -> Sequence[Any]:
+def _gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
     """dX is a convolution of dY with W; dW is that of a convolution's weights, with X and dY in each other's place."""
-    grad, data, weights = output_grads[0], node.inputs[0], node.inputs[1]
+    data, weights = node.inputs[0], node.inputs[1]
     has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
     spread = _spread(node.input_types, node.attrs)
     rank, spans = len(spread.out), []
@@ -145,6 +146,6 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_transpose,
         reference=_reference_transpose,
         attrs={**CONV_ATTRS, "output_padding": Attr("ints"), "output_shape": Attr("ints")},
-        gradient=GradientRule(_gradient, needs_inputs=(0, 1)),
+        gradient=of_first_output(_gradient, needs_inputs=(0, 1)),
     ),
 )

@@ -1,4 +1,4 @@
-"""Ops: normalisation and dropout.
+"""Ops: normalisation and dropout; those of `nn_batch_norm` and `nn_grad` belong to the family.
 
 Holds true: statistics are accumulated in float64 whatever the data are. A normalisation reads all it needs of a channel
 (or row) before it writes any of it, and its parameters before it updates them, so it is right in place, and where
@@ -14,16 +14,20 @@ from typing import cast
 import numpy as np
 
 from memopt.errors import TypeInferenceError
+from memopt.ops import nn_batch_norm, nn_grad
 from memopt.ops.nn_common import (
+    EPSILON,
     KERNEL_FLOATS,
     Array,
     Arrays,
+    along_channels,
     flat,
     kernel_dtype,
     need_channels,
     need_float,
     need_same_dtype,
     present,
+    real,
 )
 from memopt.ops.spec import (
     ArrayArg,
@@ -41,74 +45,6 @@ from memopt.ops.spec import (
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
-
-_EPSILON = 1e-5
-
-
-def _real(attrs: Attrs, name: str) -> float:
-    return float(cast(float, attrs[name]))
-
-
-def _along_channels(vector: Array | None, rank: int) -> Array:
-    """One number a channel, so that it broadcasts against (N, C, spatial...), in float64."""
-    assert vector is not None
-    return vector.astype(np.float64).reshape(-1, *(1,) * (rank - 2))
-
-
-# -- BatchNormalization -----------------------------------------------------------------------------------------------
-
-
-def _infer_batch_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
-    data = present(types, 0, "X")
-    need_float("X", data)
-    if data.rank < 2:
-        raise TypeInferenceError(f"X is {data}; want (N, C, spatial...)")
-    for index, name in enumerate(("scale", "B", "input_mean", "input_var"), start=1):
-        vector = present(types, index, name)
-        need_float(name, vector)
-        need_channels(name, vector, data.shape[1])
-    if not attrs["training_mode"] and num_outputs > 1:
-        raise TypeInferenceError(f"training_mode = 0 has the one output Y, {num_outputs} were asked for")
-    if attrs["training_mode"] and data.num_elements == 0:
-        raise TypeInferenceError(f"X is {data}: training_mode = 1 needs data to take statistics of")
-    return [data, present(types, 3, "input_mean"), present(types, 4, "input_var")][:num_outputs]
-
-
-def _reference_batch_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
-    data = arrays[0]
-    assert data is not None
-    x = data.astype(np.float64)
-    scale, bias, mean, var = (_along_channels(vector, data.ndim) for vector in arrays[1:5])
-    if not attrs["training_mode"]:
-        return [((x - mean) / np.sqrt(var + _real(attrs, "epsilon")) * scale + bias).astype(data.dtype)]
-    axes = (0, *range(2, data.ndim))
-    batch_mean = x.mean(axis=axes, keepdims=True)
-    batch_var = np.square(x - batch_mean).mean(axis=axes, keepdims=True)
-    y = (x - batch_mean) / np.sqrt(batch_var + _real(attrs, "epsilon")) * scale + bias
-    keep = _real(attrs, "momentum")
-    results = [y, mean * keep + batch_mean[0] * (1 - keep), var * keep + batch_var[0] * (1 - keep)]
-    return [r.astype(t.dtype).reshape(t.shape) for r, t in zip(results, outputs, strict=False)]
-
-
-def _kernel_batch_norm(query: KernelQuery) -> KernelCall | None:
-    data, dtype = query.inputs[0], kernel_dtype(query)
-    if dtype is None or data is None:
-        return None
-    outer, channels, inner = data.shape[0], data.shape[1], math.prod(data.shape[2:])
-    if query.layout == "NHWC" and data.rank == 4:
-        outer, inner = outer * inner, 1
-    shape = (outer, channels, inner)
-    vectors = tuple(ArrayArg("in", i, (channels,), dtype) for i in range(1, 5))
-    arrays = (ArrayArg("in", 0, shape, dtype), *vectors)
-    out = ArrayArg("out", 0, shape, dtype)
-    if not query.attrs["training_mode"]:
-        return KernelCall("nn.batch_norm", (out, *arrays), (_real(query.attrs, "epsilon"),))
-    if len(query.outputs) < 3 or None in query.outputs:
-        return None
-    outs = (out, ArrayArg("out", 1, (channels,), dtype), ArrayArg("out", 2, (channels,), dtype))
-    scalars = (_real(query.attrs, "epsilon"), _real(query.attrs, "momentum"))
-    return KernelCall("nn.batch_norm_train", (*outs, *arrays), scalars)
-
 
 # -- LayerNormalization, InstanceNormalization, LRN -------------------------------------------------------------------
 
@@ -133,6 +69,7 @@ def _broadcasts_to(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 
 
 def _normalised(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    """`x` less its mean over `axes`, by its deviation over them."""
     mean = x.mean(axis=axes, keepdims=True)
     return np.asarray((x - mean) / np.sqrt(np.square(x - mean).mean(axis=axes, keepdims=True) + epsilon))
 
@@ -144,7 +81,7 @@ def _reference_layer_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[Tensor
     if data.size == 0:
         return [data.copy()]
     axis = cast(int, attrs["axis"]) % data.ndim
-    y = _normalised(data.astype(np.float64), tuple(range(axis, data.ndim)), _real(attrs, "epsilon")) * scale
+    y = _normalised(data.astype(np.float64), tuple(range(axis, data.ndim)), real(attrs, "epsilon")) * scale
     return [(y if bias is None else y + bias).astype(data.dtype)]
 
 
@@ -160,7 +97,7 @@ def _kernel_layer_norm(query: KernelQuery) -> KernelCall | None:
     shape = (data.num_elements // inner, inner)
     vectors = (ArrayArg("in", 1, (inner,), dtype), ArrayArg("in", 1 if bias is None else 2, (inner,), dtype))
     arrays = (ArrayArg("out", 0, shape, dtype), ArrayArg("in", 0, shape, dtype), *vectors)
-    return KernelCall("nn.layer_norm", arrays, (_real(query.attrs, "epsilon"), int(bias is not None)))
+    return KernelCall("nn.layer_norm", arrays, (real(query.attrs, "epsilon"), int(bias is not None)))
 
 
 def _infer_instance_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
@@ -177,8 +114,8 @@ def _infer_instance_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequen
 def _reference_instance_norm(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
     data = arrays[0]
     assert data is not None
-    scale, bias = (_along_channels(vector, data.ndim) for vector in arrays[1:3])
-    y = _normalised(data.astype(np.float64), tuple(range(2, data.ndim)), _real(attrs, "epsilon"))
+    scale, bias = (along_channels(vector, data.ndim) for vector in arrays[1:3])
+    y = _normalised(data.astype(np.float64), tuple(range(2, data.ndim)), real(attrs, "epsilon"))
     return [(y * scale + bias).astype(data.dtype)]
 
 
@@ -190,7 +127,7 @@ def _kernel_instance_norm(query: KernelQuery) -> KernelCall | None:
     shape = (data.shape[0] * channels, math.prod(data.shape[2:]))
     vectors = (ArrayArg("in", 1, (channels,), dtype), ArrayArg("in", 2, (channels,), dtype))
     arrays = (ArrayArg("out", 0, shape, dtype), ArrayArg("in", 0, shape, dtype), *vectors)
-    return KernelCall("nn.instance_norm", arrays, (_real(query.attrs, "epsilon"),))
+    return KernelCall("nn.instance_norm", arrays, (real(query.attrs, "epsilon"),))
 
 
 def _infer_lrn(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
@@ -207,14 +144,7 @@ def _reference_lrn(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) 
     data = arrays[0]
     assert data is not None
     x = data.astype(np.float64)
-    size, channels = cast(int, attrs["size"]), data.shape[1]
-    squares = np.zeros_like(x)
-    for shift in range(-((size - 1) // 2), size // 2 + 1):
-        low, high = max(0, -shift), min(channels, channels - shift)
-        if low < high:
-            squares[:, low:high] += np.square(x[:, low + shift : high + shift])
-    base = _real(attrs, "bias") + _real(attrs, "alpha") / size * squares
-    return [(x * base ** -_real(attrs, "beta")).astype(data.dtype)]
+    return [(x * nn_grad.lrn_base(x, attrs) ** -real(attrs, "beta")).astype(data.dtype)]
 
 
 def _kernel_lrn(query: KernelQuery) -> KernelCall | None:
@@ -224,7 +154,7 @@ def _kernel_lrn(query: KernelQuery) -> KernelCall | None:
     shape = (*data.shape[:2], math.prod(data.shape[2:]))
     arrays = (ArrayArg("out", 0, shape, dtype), ArrayArg("in", 0, shape, dtype))
     size = cast(int, query.attrs["size"])
-    scalars = (size, _real(query.attrs, "alpha") / size, _real(query.attrs, "beta"), _real(query.attrs, "bias"))
+    scalars = (size, real(query.attrs, "alpha") / size, real(query.attrs, "beta"), real(query.attrs, "bias"))
     return KernelCall("nn.lrn", arrays, scalars)
 
 
@@ -234,7 +164,7 @@ def _kernel_lrn(query: KernelQuery) -> KernelCall | None:
 def _infer_dropout(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
     data = present(types, 0, "data")
     need_float("data", data)
-    if not 0 <= _real(attrs, "ratio") < 1:
+    if not 0 <= real(attrs, "ratio") < 1:
         raise TypeInferenceError(f"ratio = {attrs['ratio']} is not in [0, 1)")
     return [data, data.with_dtype("bool")][:num_outputs]
 
@@ -258,7 +188,7 @@ def _dropped(attrs: Attrs) -> tuple[int, float]:
     """Below which of 2**53 equally likely draws an element is dropped, and the factor of those that stay."""
     if not attrs["training"]:
         return 0, 1.0
-    return int(_real(attrs, "ratio") * 2**53), 1.0 / (1.0 - _real(attrs, "ratio"))
+    return int(real(attrs, "ratio") * 2**53), 1.0 / (1.0 - real(attrs, "ratio"))
 
 
 def _reference_dropout(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType]) -> Sequence[Array]:
@@ -287,27 +217,18 @@ def _unless_training(inputs: Types, outputs: Types, attrs: Attrs, output: int) -
 
 
 OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="BatchNormalization",
-        inputs=(Input("X"), Input("scale"), Input("B"), Input("input_mean"), Input("input_var")),
-        outputs=(Output("Y"), Output("running_mean", optional=True), Output("running_var", optional=True)),
-        infer=_infer_batch_norm,
-        reference=_reference_batch_norm,
-        attrs={"epsilon": Attr("float", _EPSILON), "momentum": Attr("float", 0.9), "training_mode": Attr("int", 0)},
-        inplace=(InplacePair(0, 0),),
-        updates={1: 3, 2: 4},
-        kernel=_kernel_batch_norm,
-        layouts=("NHWC",),
-    ),
+    *nn_batch_norm.OPS,
+    *nn_grad.OPS,
     OpSpec(
         name="LayerNormalization",
         inputs=(Input("X"), Input("Scale"), Input("B", optional=True)),
         outputs=(Output("Y"),),
         infer=_infer_layer_norm,
         reference=_reference_layer_norm,
-        attrs={"axis": Attr("int", -1), "epsilon": Attr("float", _EPSILON), "stash_type": Attr("int", 1)},
+        attrs={"axis": Attr("int", -1), "epsilon": Attr("float", EPSILON), "stash_type": Attr("int", 1)},
         inplace=(InplacePair(0, 0),),
         kernel=_kernel_layer_norm,
+        gradient=nn_grad.LAYER_NORM_GRADIENT,
     ),
     OpSpec(
         name="InstanceNormalization",
@@ -315,9 +236,10 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("output"),),
         infer=_infer_instance_norm,
         reference=_reference_instance_norm,
-        attrs={"epsilon": Attr("float", _EPSILON)},
+        attrs={"epsilon": Attr("float", EPSILON)},
         inplace=(InplacePair(0, 0),),
         kernel=_kernel_instance_norm,
+        gradient=nn_grad.INSTANCE_NORM_GRADIENT,
     ),
     OpSpec(
         name="LRN",
@@ -325,13 +247,9 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("Y"),),
         infer=_infer_lrn,
         reference=_reference_lrn,
-        attrs={
-            "alpha": Attr("float", 1e-4),
-            "beta": Attr("float", 0.75),
-            "bias": Attr("float", 1.0),
-            "size": Attr("int", required=True),
-        },
+        attrs=nn_grad.LRN_ATTRS,
         kernel=_kernel_lrn,
+        gradient=nn_grad.LRN_GRADIENT,
     ),
     OpSpec(
         name="Dropout",
@@ -344,5 +262,6 @@ OPS: tuple[OpSpec, ...] = (
         inplace=(InplacePair(0, 0),),
         random=True,
         kernel=_kernel_dropout,
+        gradient=nn_grad.DROPOUT_GRADIENT,
     ),
 )

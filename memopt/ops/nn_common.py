@@ -7,7 +7,7 @@ size at least 1, and its pads are explicit, whatever `auto_pad` said.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, cast
@@ -16,15 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import TypeInferenceError
-from memopt.ops.spec import ArrayArg, Attr, Attrs, KernelQuery, Types
+from memopt.ops.spec import ArrayArg, Attr, Attrs, GradientRule, KernelQuery, Types
 from memopt.types import TensorType
 
 __all__ = [
+    "EPSILON",
     "KERNEL_FLOATS",
     "WINDOW_ATTRS",
     "Array",
     "Arrays",
     "Window",
+    "along_channels",
     "explicit_pads",
     "flat",
     "gemm_routine",
@@ -34,8 +36,10 @@ __all__ = [
     "need_channels",
     "need_float",
     "need_same_dtype",
+    "of_first_output",
     "per_axis",
     "present",
+    "real",
     "taps",
     "wide",
 ]
@@ -45,6 +49,9 @@ Arrays = Sequence[Array | None]
 
 #: The dtypes for which this family has compiled kernels.
 KERNEL_FLOATS = ("float32", "float64")
+
+#: What a normalisation adds to a variance by default.
+EPSILON = 1e-5
 
 WINDOW_ATTRS = {
     "auto_pad": Attr("str", "NOTSET"),
@@ -60,6 +67,32 @@ def present(types: Types, index: int, name: str) -> TensorType:
     if found is None:
         raise TypeInferenceError(f"input {name} is missing")
     return found
+
+
+def real(attrs: Attrs, name: str) -> float:
+    """The attribute `name` as a float."""
+    return float(cast(float, attrs[name]))
+
+
+def along_channels(vector: Array | None, rank: int) -> Array:
+    """One number a channel, so that it broadcasts against (N, C, spatial...), in float64."""
+    assert vector is not None
+    return vector.astype(np.float64).reshape(-1, *(1,) * (rank - 2))
+
+
+def of_first_output(
+    build: Callable[[Any, Any, Any], Sequence[Any]],
+    needs_inputs: tuple[int, ...] = (),
+    needs_outputs: tuple[int, ...] = (),
+) -> GradientRule:
+    """The rule of an op that is differentiable in its first output only: `build(builder, node, dY)`."""
+
+    def gradients(builder: Any, node: Any, output_grads: Sequence[Any]) -> Sequence[Any]:
+        if output_grads[0] is None:
+            return [None] * len(node.inputs)
+        return build(builder, node, output_grads[0])
+
+    return GradientRule(gradients, needs_inputs, needs_outputs)
 
 
 def need_float(name: str, type: TensorType) -> None:

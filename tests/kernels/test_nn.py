@@ -74,7 +74,8 @@ def test_statistics_are_updated_after_use_even_if_parameters_alias(plain: bool) 
     arrays = [x, var_weight, mean_bias, mean_bias, var_weight]
     call = get_op("BatchNormalization").kernel(make_query("BatchNormalization", arrays, attrs, outputs=3))
     assert call is not None
-    operands = [y, mean_bias, var_weight, *arrays]
+    stored = {"out": [y, mean_bias, var_weight], "in": arrays}
+    operands = [stored[arg.role][arg.index] for arg in call.arrays]
     if plain:
         from memopt.kernels.nn import batch_norm_train
 
