@@ -114,17 +114,18 @@ def _product(routine, vector_routine, m, n, k, alpha, a, a_at, trans_a, b, b_at,
 
 @register_jitable
 def matmul(
-    out, a, b, routine, vector_routine, m, n, k,
+    out, a, b, routine, vector_routine, m, n, k, trans_a, trans_b, alpha,
     size0, a_step0, b_step0, size1, a_step1, b_step1, size2, a_step2, b_step2,
 ):  # fmt: skip
-    """A batch of products over three axes; steps are in matrices, 0 where that operand is the same."""
+    """A batch of products alpha op(A) op(B) over three axes; steps are in matrices, 0 where that operand is the same."""
+    ta, tb = trans_a != 0, trans_b != 0
     at = 0
     for i in range(size0):
         for j in range(size1):
             for e in range(size2):
                 a_at = (i * a_step0 + j * a_step1 + e * a_step2) * m * k
                 b_at = (i * b_step0 + j * b_step1 + e * b_step2) * k * n
-                _product(routine, vector_routine, m, n, k, 1.0, a, a_at, False, b, b_at, False, 0.0, out, at)
+                _product(routine, vector_routine, m, n, k, alpha, a, a_at, ta, b, b_at, tb, 0.0, out, at)
                 at += m * n
     return STATUS_OK
 

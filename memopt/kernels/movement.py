@@ -8,7 +8,7 @@ from numba.extending import intrinsic, overload
 
 from memopt.kernels.abi import STATUS_BAD_INDEX, STATUS_OK, register_jitable
 
-__all__ = ["concat", "copy", "fill", "gather", "pad", "split", "strided"]
+__all__ = ["concat", "copy", "fill", "gather", "pad", "source_index", "split", "strided"]
 
 #: Runs of fewer elements are moved by a loop: a call costs more.
 _SHORT = 32
@@ -153,7 +153,7 @@ def split(*arrays):
 
 
 @register_jitable
-def _source_index(i, before, dim, mode):
+def source_index(i, before, dim, mode):
     """Which element of an axis of length dim stands at i in the padded axis; -1 for the fill value."""
     at = i - before
     if 0 <= at < dim:
@@ -172,11 +172,11 @@ def _pad_row(out, x, before, mode, bits):
     first = min(max(before, 0), n)
     last = min(max(before + dim, first), n)
     for i in range(first):
-        s = _source_index(i, before, dim, mode)
+        s = source_index(i, before, dim, mode)
         out[i] = bits if s < 0 else x[s]
     _move(out[first:last], x[first - before : last - before])
     for i in range(last, n):
-        s = _source_index(i, before, dim, mode)
+        s = source_index(i, before, dim, mode)
         out[i] = bits if s < 0 else x[s]
 
 
@@ -186,13 +186,13 @@ def pad(out, x, b0, b1, b2, b3, b4, mode, bits):
     d0, d1, d2, d3, _ = x.shape
     n0, n1, n2, n3, n4 = out.shape
     for i0 in range(n0):
-        s0 = _source_index(i0, b0, d0, mode)
+        s0 = source_index(i0, b0, d0, mode)
         for i1 in range(n1):
-            s1 = _source_index(i1, b1, d1, mode)
+            s1 = source_index(i1, b1, d1, mode)
             for i2 in range(n2):
-                s2 = _source_index(i2, b2, d2, mode)
+                s2 = source_index(i2, b2, d2, mode)
                 for i3 in range(n3):
-                    s3 = _source_index(i3, b3, d3, mode)
+                    s3 = source_index(i3, b3, d3, mode)
                     row = out[i0, i1, i2, i3]
                     if s0 < 0 or s1 < 0 or s2 < 0 or s3 < 0:
                         for i4 in range(n4):

@@ -1,4 +1,4 @@
-"""Ops: matrix products.
+"""Ops: matrix products. `FusedMatMul` is MatMul with a factor and transposed operands (onnxruntime's name and attributes).
 
 Holds true: float32 and float64 run by the BLAS routine of their type, other types as host calls; batches broadcast as
 in NumPy, and what need not be told apart is folded, so that a product with shared weights is one routine call.
@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 
 from memopt.errors import TypeInferenceError
+from memopt.ops.blas_rules import GRADIENTS
 from memopt.ops.nn_common import Array, Arrays, flat, gemm_routine, kernel_dtype, need_same_dtype, present, wide
 from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Types
 from memopt.types import TensorType
@@ -23,9 +24,14 @@ __all__ = ["OPS"]
 _BATCH_AXES = 3
 
 
-def _matrix_shapes(a: TensorType, b: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The operands' shapes with a vector as a row (left) or a column (right)."""
-    return (a.shape if a.rank > 1 else (1, *a.shape)), (b.shape if b.rank > 1 else (*b.shape, 1))
+def _matrix_shapes(a: TensorType, b: TensorType, attrs: Attrs) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The factors' shapes, after any transpose, with a vector as a row (left) or a column (right)."""
+    left, right = (a.shape if a.rank > 1 else (1, *a.shape)), (b.shape if b.rank > 1 else (*b.shape, 1))
+    return _turned(left, attrs, "transA"), _turned(right, attrs, "transB")
+
+
+def _turned(shape: tuple[int, ...], attrs: Attrs, flag: str) -> tuple[int, ...]:
+    return (*shape[:-2], shape[-1], shape[-2]) if attrs.get(flag) else shape
 
 
 def _infer_matmul(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
@@ -33,7 +39,9 @@ def _infer_matmul(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tens
     need_same_dtype(types, ("A", "B"))
     if a.rank == 0 or b.rank == 0:
         raise TypeInferenceError(f"A is {a} and B is {b}; want vectors, matrices or batches of them")
-    left, right = _matrix_shapes(a, b)
+    if (attrs.get("transA") and a.rank < 2) or (attrs.get("transB") and b.rank < 2):
+        raise TypeInferenceError(f"A is {a} and B is {b}; a vector cannot be transposed")
+    left, right = _matrix_shapes(a, b, attrs)
     if left[-1] != right[-2]:
         raise TypeInferenceError(f"A is {a} and B is {b}: {left[-1]} columns meet {right[-2]} rows")
     try:
@@ -48,8 +56,11 @@ def _reference_matmul(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType
     a, b = arrays[0], arrays[1]
     assert a is not None
     assert b is not None
-    product = np.matmul(wide(a), wide(b))
-    return [np.asarray(product, a.dtype).reshape(outputs[0].shape)]
+    dtype = a.dtype
+    a = np.swapaxes(a, -1, -2) if attrs.get("transA") else a
+    b = np.swapaxes(b, -1, -2) if attrs.get("transB") else b
+    product = _scaled(np.matmul(wide(a), wide(b)), cast(float, attrs.get("alpha", 1.0)))
+    return [np.asarray(product, dtype).reshape(outputs[0].shape)]
 
 
 def _fold_batch(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -76,18 +87,20 @@ def _kernel_matmul(query: KernelQuery) -> KernelCall | None:
     dtype = kernel_dtype(query)
     if dtype is None or a is None or b is None:
         return None
-    left, right = _matrix_shapes(a, b)
+    left, right = _matrix_shapes(a, b, query.attrs)
+    trans = [int(bool(query.attrs.get(name))) for name in ("transA", "transB")]
     rows, depth, columns = left[-2], left[-1], right[-1]
     batch_left, batch_right = left[:-2], right[:-2]
-    if math.prod(batch_right) == 1:  # shared weights: the batch is more rows
+    if math.prod(batch_right) == 1 and not trans[0]:  # shared weights: the batch is more rows
         rows, batch_left, batch_right = rows * math.prod(batch_left), (), ()
     axes = _fold_batch(batch_left, batch_right)
     if len(axes) > _BATCH_AXES:
         return None
     axes = [(1, 0, 0)] * (_BATCH_AXES - len(axes)) + axes
     arrays = (flat("out", 0, query.outputs[0]), flat("in", 0, a), flat("in", 1, b))
+    alpha = float(cast(float, query.attrs.get("alpha", 1.0)))
     steps = tuple(number for axis in axes for number in axis)
-    return KernelCall("blas.matmul", arrays, (*_routines(dtype), rows, columns, depth, *steps))
+    return KernelCall("blas.matmul", arrays, (*_routines(dtype), rows, columns, depth, *trans, alpha, *steps))
 
 
 def _routines(dtype: str) -> tuple[Routine, Routine]:
@@ -168,28 +181,34 @@ def _not_full(inputs: Types, outputs: Types, attrs: Attrs) -> str | None:
     return None
 
 
-OPS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="MatMul",
+_SCALED = {"alpha": Attr("float", 1.0), "transA": Attr("int", 0), "transB": Attr("int", 0)}
+
+
+def _matmul_spec(name: str, attrs: dict[str, Attr]) -> OpSpec:
+    return OpSpec(
+        name=name,
         inputs=(Input("A"), Input("B")),
         outputs=(Output("Y"),),
         infer=_infer_matmul,
         reference=_reference_matmul,
+        attrs=attrs,
         kernel=_kernel_matmul,
-    ),
+        gradient=GRADIENTS[name],
+    )
+
+
+OPS: tuple[OpSpec, ...] = (
+    _matmul_spec("MatMul", {}),
+    _matmul_spec("FusedMatMul", _SCALED),
     OpSpec(
         name="Gemm",
         inputs=(Input("A"), Input("B"), Input("C", optional=True)),
         outputs=(Output("Y"),),
         infer=_infer_gemm,
         reference=_reference_gemm,
-        attrs={
-            "alpha": Attr("float", 1.0),
-            "beta": Attr("float", 1.0),
-            "transA": Attr("int", 0),
-            "transB": Attr("int", 0),
-        },
+        attrs={**_SCALED, "beta": Attr("float", 1.0)},
         inplace=(InplacePair(0, 2, _not_full),),
         kernel=_kernel_gemm,
+        gradient=GRADIENTS["Gemm"],
     ),
 )

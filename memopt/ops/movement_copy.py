@@ -22,7 +22,7 @@ from memopt.ops.movement_common import (
 from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Types, View
 from memopt.types import TensorType, itemsize
 
-__all__ = ["OPS", "run_offset"]
+__all__ = ["OPS", "run_offset", "slice_ranges"]
 
 
 # -- Transpose ----------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _transpose_kernel(query: KernelQuery) -> KernelCall | None:
 # -- Slice --------------------------------------------------------------------------------------------------------
 
 
-def _ranges(source: TensorType, attrs: Attrs) -> list[range]:
+def slice_ranges(source: TensorType, attrs: Attrs) -> list[range]:
     """The indices that a Slice takes of each axis, by ONNX's clamping rules (those of Python)."""
     starts, ends = ints_attr(attrs, "starts") or (), ints_attr(attrs, "ends") or ()
     axes = ints_attr(attrs, "axes")
@@ -92,12 +92,12 @@ def _ranges(source: TensorType, attrs: Attrs) -> list[range]:
 
 def _infer_slice(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
     source = data_type(types)
-    return [source.with_shape([len(taken) for taken in _ranges(source, attrs)])]
+    return [source.with_shape([len(taken) for taken in slice_ranges(source, attrs)])]
 
 
 def _slice(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
     array = present(arrays)
-    for axis, taken in enumerate(_ranges(TensorType.of(array.shape), attrs)):
+    for axis, taken in enumerate(slice_ranges(TensorType.of(array.shape), attrs)):
         array = np.take(array, np.arange(taken.start, taken.stop, taken.step), axis=axis)
     return [array.copy()]
 
@@ -119,7 +119,7 @@ def run_offset(shape: Sequence[int], ranges: Sequence[range]) -> int | None:
 
 def _slice_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -> int | None:
     source = data_type(types)
-    offset = run_offset(source.shape, _ranges(source, attrs))
+    offset = run_offset(source.shape, slice_ranges(source, attrs))
     return None if offset is None else offset * itemsize(source.dtype)
 
 
@@ -129,7 +129,7 @@ def _slice_refusal(types: Types, outputs: Types, attrs: Attrs) -> str | None:
 
 def _slice_kernel(query: KernelQuery) -> KernelCall | None:
     source, result = data_type(query.inputs), data_type(query.outputs)
-    ranges = _ranges(source, query.attrs)
+    ranges = slice_ranges(source, query.attrs)
     if result.shape == source.shape and all(taken.step > 0 for taken in ranges):
         return copy_call(query)
     strides = row_strides(source.shape)

@@ -46,8 +46,8 @@ __all__ = ["OPS"]
 #: Concat and Split have kernels for these numbers of parts.
 _PART_COUNTS = (4, 16, 32, 64)
 #: Axes of the pad kernel.
-_PAD_DIMS = 5
-_PAD_MODES = ("constant", "reflect", "edge")
+PAD_DIMS = 5
+PAD_MODES = ("constant", "reflect", "edge")
 
 
 # -- Concat and Split -----------------------------------------------------------------------------------------------
@@ -142,12 +142,12 @@ def _split_kernel(query: KernelQuery) -> KernelCall | None:
 # -- Pad --------------------------------------------------------------------------------------------------------------
 
 
-def _pads(source: TensorType, attrs: Attrs) -> list[tuple[int, int]]:
+def pad_pairs(source: TensorType, attrs: Attrs) -> list[tuple[int, int]]:
     """(before, after) of each axis; negative numbers crop."""
     pads = ints_attr(attrs, "pads") or ()
     mode = attrs.get("mode", "constant")
-    if mode not in _PAD_MODES:
-        raise TypeInferenceError(f"mode {mode!r} is not one of {', '.join(_PAD_MODES)}")
+    if mode not in PAD_MODES:
+        raise TypeInferenceError(f"mode {mode!r} is not one of {', '.join(PAD_MODES)}")
     if len(pads) != 2 * source.rank:
         raise TypeInferenceError(f"pads {pads} do not fit {source}: want {2 * source.rank} numbers")
     pairs = list(zip(pads[: source.rank], pads[source.rank :], strict=True))
@@ -163,13 +163,13 @@ def _pads(source: TensorType, attrs: Attrs) -> list[tuple[int, int]]:
 
 def _infer_pad(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
     source = data_type(types)
-    pairs = _pads(source, attrs)
+    pairs = pad_pairs(source, attrs)
     return [source.with_shape([dim + sum(pair) for dim, pair in zip(source.shape, pairs, strict=True)])]
 
 
 def _pad(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
     array = present(arrays)
-    pairs = _pads(TensorType.of(array.shape), attrs)
+    pairs = pad_pairs(TensorType.of(array.shape), attrs)
     grow = [(max(before, 0), max(after, 0)) for before, after in pairs]
     mode = attrs.get("mode", "constant")
     if mode == "constant":
@@ -185,18 +185,18 @@ def _pad_kernel(query: KernelQuery) -> KernelCall | None:
     """Neighbouring axes that are not padded are folded into one; an inner run that is not padded moves in one piece."""
     source = data_type(query.inputs)
     axes: list[tuple[int, int, int]] = []
-    for dim, (before, after) in zip(source.shape, _pads(source, query.attrs), strict=True):
+    for dim, (before, after) in zip(source.shape, pad_pairs(source, query.attrs), strict=True):
         if axes and before == after == 0 and axes[-1][1:] == (0, 0):
             axes[-1] = (axes[-1][0] * dim, 0, 0)
         else:
             axes.append((dim, before, after))
-    if len(axes) > _PAD_DIMS:
+    if len(axes) > PAD_DIMS:
         return None
-    axes = [(1, 0, 0)] * (_PAD_DIMS - len(axes)) + axes
+    axes = [(1, 0, 0)] * (PAD_DIMS - len(axes)) + axes
     dtype = stand_in(source.dtype, signed=True)
     dims = tuple(dim for dim, _, _ in axes)
     out_dims = tuple(dim + before + after for dim, before, after in axes)
-    mode = _PAD_MODES.index(str(query.attrs.get("mode", "constant")))
+    mode = PAD_MODES.index(str(query.attrs.get("mode", "constant")))
     scalars: list[Scalar] = [before for _, before, _ in axes]
     scalars += [mode, bits_of(float_attr(query.attrs, "value"), source.dtype)]
     return KernelCall(
