@@ -29,6 +29,7 @@ FINDING_KINDS: Mapping[str, str] = MappingProxyType(
         "lost-output": "at the end, an output is not where the plan says",
         "lost-parameter": "at the end, a parameter's home does not hold its last value",
         "lost-feed": "at the end, an undonated feed does not hold itself any more",
+        "unordered": "any-order mode: no edge orders two instructions that touch the same bytes, one of which writes",
         "misaligned": "a slot's offset breaks the device's alignment",
         "out-of-bounds": "bytes outside of their buffer, slot, arena, scratch or device",
         "malformed": "no program over this graph: nodes unknown, missing or twice, wrong arity, use after free",

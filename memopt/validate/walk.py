@@ -7,6 +7,7 @@ from typing import Literal
 from memopt.errors import InvalidPlanError, OptionError
 from memopt.lowering.program import Call, Free, Rebind, Transfer
 from memopt.plan import MemoryPlan
+from memopt.validate.any_order import check_any_order
 from memopt.validate.calls import run_call
 from memopt.validate.ends import begin, finish
 from memopt.validate.findings import Finding
@@ -20,14 +21,20 @@ __all__ = ["validate"]
 _SHOWN = 5
 
 
-def validate(plan: MemoryPlan, findings: Literal["raise", "return"] = "raise") -> list[Finding]:
+def validate(
+    plan: MemoryPlan, findings: Literal["raise", "return"] = "raise", *, order: Literal["listed", "any"] = "listed"
+) -> list[Finding]:
     """Everything that is wrong with `plan`, in the order of its instructions; empty if it computes what its graph says.
 
-    Raises `InvalidPlanError` (with `.findings`) if there is anything, unless `findings="return"`. O(n log n) in the
-    number n of instructions.
+    `order="any"` asks for more: that it does under every order of its calls and transfers that respects data and
+    control edges (see `memopt.validate.any_order`; `dependencies(plan)` lists the edges). That is asked only of a plan
+    that is right as listed. Raises `InvalidPlanError` (with `.findings`) if there is anything, unless
+    `findings="return"`. O(n log n) in the number n of instructions; with `order="any"` n² / 4096 steps more at worst.
     """
     if findings not in ("raise", "return"):
         raise OptionError(f"findings {findings!r} is not one of 'raise', 'return'")
+    if order not in ("listed", "any"):
+        raise OptionError(f"order {order!r} is not one of 'listed', 'any'")
     state = State(plan)
     check_sizes(plan, state.report)
     begin(state)
@@ -46,6 +53,9 @@ def validate(plan: MemoryPlan, findings: Literal["raise", "return"] = "raise") -
     state.index = None
     finish(state)
     found = state.report.findings()
+    if not found and order == "any":
+        check_any_order(state)
+        found = state.report.findings()
     if found and findings == "raise":
         raise InvalidPlanError(_summary(plan, found), found)
     return found

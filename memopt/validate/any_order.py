@@ -1,0 +1,199 @@
+"""Is a plan right under *every* order of its calls and transfers that respects its edges, not only the listed one?
+
+Edges, all of them from earlier to later in the listing (so that the listed order is one of the orders):
+
+1. data: the call that makes a value -> the call of each node that has it among its inputs, for its shape too (as in
+   `Graph.reorder`);
+2. bytes: the call or transfer that wrote bytes -> the call or transfer that reads them. In a plan that is right as
+   listed these are the ways of values: producer -> transfer -> transfer -> reader, last update -> transfer home;
+3. control: the call of `before` -> the call of `node`, and the transfers listed for `node` after it.
+
+That is all: readers of a parameter's old value are *not* before its update unless an edge says so. Rebinds and
+frees move no bytes and have no edges. Feeds and parameters are there before everything, results are fetched after
+everything. One thing runs at a time; whoever runs several at once gives each a scratch region of its own.
+
+Holds true: a plan that is right as listed is right under every such order if and only if any two accesses to a
+byte, of which one writes, are joined by a path (but for writes whose bytes nobody reads, and writes of what is
+there: they are refused nevertheless). (a) It is enough that each write comes after the last write to its bytes and
+after every reading since: paths to all earlier accesses follow by induction. (b) Then each reading finds the same
+last writer under every order, hence the same bytes. (c) Where there is no path, there are orders in which the two
+are neighbours, either one first. A view written onto itself is a reading.
+
+Cost: a walk like the validator's, then one bit vector an instruction for each 4096 instructions that others must
+come after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from memopt.ir import Node, Value
+from memopt.lowering.program import Call, Operand, Transfer
+from memopt.plan import MemoryPlan
+from memopt.types import itemsize
+from memopt.validate.accesses import AccessMap
+from memopt.validate.findings import Finding
+from memopt.validate.spaces import ByteMap, Image
+from memopt.validate.state import State
+
+__all__ = ["check_any_order", "dependencies"]
+
+#: How many sources of paths are followed at a time: bits of one vector.
+_BLOCK = 4096
+
+
+class _Access(NamedTuple):
+    """Bytes `[lo, hi)` of a space that an instruction reads or writes as `image`, that of `value`."""
+
+    space: ByteMap
+    lo: int
+    hi: int
+    value: Value
+    image: Image
+
+
+class _Pair(NamedTuple):
+    """`second` writes bytes of `access` that `first` read (or wrote, if `wrote`) before it in the listing."""
+
+    first: int
+    second: int
+    wrote: bool
+    access: _Access
+
+
+def dependencies(plan: MemoryPlan) -> tuple[tuple[int, ...], ...]:
+    """For each instruction, those that must run before it: the edges above, by index.
+
+    For executors that do not keep to the listing; of use only for a plan that `validate(plan, order="any")` accepts.
+    Rebinds and frees have no edges.
+    """
+    return tuple(tuple(sorted(before)) for before in _Walk(State(plan)).run().before)
+
+
+def check_any_order(state: State) -> None:
+    """Report each pair of accesses that no path orders; `state` is that of a plan that is right as listed."""
+    walk = _Walk(state).run()
+    for pair in _unreached(walk.before, walk.pairs):
+        _report(state, pair)
+
+
+class _Walk:
+    """The edges into each instruction, and the pairs that need a path."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._maps: dict[ByteMap, AccessMap] = {}
+        self._called: dict[Node, int] = {}
+        self.before: list[set[int]] = [set() for _ in state.program.instructions]
+        self.pairs: list[_Pair] = []
+
+    def run(self) -> _Walk:
+        """Walk the listing once."""
+        for index, instruction in enumerate(self._state.program.instructions):
+            if isinstance(instruction, Call):
+                node = self._state.graph.node(instruction.node)
+                makers = [value.producer for value in node.inputs if value is not None and value.producer is not None]
+                self._wait(index, [*makers, *node.controls])
+                self._touch(index, *self._of_call(node, instruction))
+                self._called[node] = index
+            elif isinstance(instruction, Transfer):
+                if self._state.graph.has_node(instruction.node):
+                    self._wait(index, self._state.graph.node(instruction.node).controls)
+                source, target = self._accesses([(self._moved(o), o) for o in (instruction.source, instruction.target)])
+                self._touch(index, [source], [target])
+        return self
+
+    def _wait(self, index: int, nodes: Sequence[Node]) -> None:
+        self.before[index].update(self._called[node] for node in nodes if node in self._called)
+
+    def _moved(self, operand: Operand) -> Value:
+        return self._state.graph.value(operand.value)
+
+    def _of_call(self, node: Node, call: Call) -> tuple[list[_Access], list[_Access]]:
+        """What the call reads, and what it writes that was not there."""
+        inputs = [(v, o) for v, o in zip(node.inputs, call.inputs, strict=True) if v is not None and o is not None]
+        outputs = [(v, o) for v, o in zip(node.outputs, call.outputs, strict=True) if v is not None and o is not None]
+        reads = self._accesses(inputs)
+        return reads, [w for w in self._accesses(outputs) if not any(_onto_itself(r, w) for r in reads)]
+
+    def _accesses(self, pairs: Sequence[tuple[Value, Operand]]) -> list[_Access]:
+        found = []
+        for value, operand in pairs:
+            site, placed = self._state.sites[operand.buffer], operand.placement
+            if site is not None:
+                lo = site.offset + operand.offset
+                image = self._state.images.image(value, placed.dtype, placed.layout)
+                size = value.type.num_elements * itemsize(placed.dtype)
+                found.append(_Access(site.space, lo, lo + size, value, image))
+        return found
+
+    def _touch(self, index: int, reads: Sequence[_Access], writes: Sequence[_Access]) -> None:
+        for read in reads:
+            found = self._map(read.space).read(read.lo, read.hi, index)
+            self.before[index].update(writer for writer in found if writer is not None)
+        for write in writes:
+            wrote: dict[int, bool] = {}
+            for writer, readers in self._map(write.space).write(write.lo, write.hi, index):
+                wrote.update((reader, wrote.get(reader, False)) for reader in readers)
+                if writer is not None:
+                    wrote[writer] = True
+            wrote.pop(index, None)
+            self.pairs += [_Pair(first, index, by_writing, write) for first, by_writing in wrote.items()]
+
+    def _map(self, space: ByteMap) -> AccessMap:
+        found = self._maps.get(space)
+        if found is None:
+            found = self._maps[space] = AccessMap()
+        return found
+
+
+def _onto_itself(read: _Access, write: _Access) -> bool:
+    """Whether the write leaves the bytes, all of which the call reads, as they are."""
+    if read.space is not write.space or write.lo < read.lo or write.hi > read.hi:
+        return False
+    a, b = read.image, write.image
+    return (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - write.lo)
+
+
+# -- paths -----------------------------------------------------------------------------------------------------------
+
+
+def _unreached(before: Sequence[set[int]], pairs: Sequence[_Pair]) -> Iterator[_Pair]:
+    """The pairs without a path from the first to the second, in the order of the second."""
+    open_pairs = [pair for pair in pairs if pair.first not in before[pair.second]]
+    sources = sorted({pair.first for pair in open_pairs})
+    missing: list[_Pair] = []
+    for start in range(0, len(sources), _BLOCK):
+        bits = {source: 1 << i for i, source in enumerate(sources[start : start + _BLOCK])}
+        missing += _without_path(before, bits, [pair for pair in open_pairs if pair.first in bits])
+    return iter(sorted(missing, key=lambda pair: (pair.second, pair.first)))
+
+
+def _without_path(before: Sequence[set[int]], bits: dict[int, int], pairs: Sequence[_Pair]) -> list[_Pair]:
+    """Those of `pairs` without a path; their firsts are the keys of `bits`."""
+    asked: dict[int, list[_Pair]] = {}
+    for pair in pairs:
+        asked.setdefault(pair.second, []).append(pair)
+    low, missing = min(bits), []
+    reach: list[int] = []  # of each instruction from `low` on: the sources from which a path leads to it, and itself
+    for index in range(low, max(asked) + 1):
+        found = 0
+        for other in before[index]:
+            if other >= low:
+                found |= reach[other - low]
+        missing += [pair for pair in asked.get(index, ()) if not found & bits[pair.first]]
+        reach.append(found | bits.get(index, 0))
+    return missing
+
+
+def _report(state: State, pair: _Pair) -> None:
+    words, write, value = state.words, pair.access, pair.access.value
+    first, second = words.instruction(pair.first), words.instruction(pair.second)
+    span = f"bytes [{write.lo}, {write.hi}) of {write.space.device} {write.space.name}"
+    text = f"{second} writes %{value.name} to {span}, which {first} {'writes' if pair.wrote else 'reads'} too"
+    text += f"; no edge says that it comes first: add a control edge, or give %{value.name} bytes of its own"
+    node = str(getattr(state.program.instructions[pair.second], "node", ""))
+    state.report.add(
+        Finding("unordered", pair.second, value.name, text, node, write.space.device, pair.first, write.lo, write.hi)
+    )
