@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from memopt.kernels.abi import STATUS_OK, gemm, register_jitable
 from memopt.kernels.conv import im2col
+from memopt.kernels.local import BLOCK, block_like
 from memopt.kernels.nn_rows import (
+    add_products,
     add_spread,
     add_taps,
-    dot_run,
     fill,
     first_valid,
     past_valid,
@@ -224,8 +225,9 @@ def weight_direct(
     dw_, dy, x,
     batch, channels, maps, group, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow,
 ):  # fmt: skip
-    """For each weight, the products of rows of dY with the rows of data that its tap saw."""
+    """For each weight, the products of rows of dY with the rows of data that its tap saw, a block of columns at a time."""
     in_group, out_group = channels // group, maps // group
+    block = block_like(dw_)
     for m in range(maps):
         for c in range(in_group):
             for i in range(kh):
@@ -233,13 +235,20 @@ def weight_direct(
                     low = first_valid(left - j * dw, sw, ow)
                     high = past_valid(left - j * dw, sw, ow, w)
                     total = 0.0
-                    for n in range(batch if high > low else 0):
-                        plane = (n * channels + m // out_group * in_group + c) * h * w
-                        for row in range(oh):
-                            line = row * sh + i * dh - top
-                            if 0 <= line < h:
-                                place = plane + line * w + low * sw + j * dw - left
-                                source = ((n * maps + m) * oh + row) * ow + low
-                                total += dot_run(dy, source, x, place, sw, high - low)
+                    while low < high:
+                        count = min(BLOCK, high - low)
+                        fill(block, 0, count, 0)
+                        for n in range(batch):
+                            plane = (n * channels + m // out_group * in_group + c) * h * w
+                            for row in range(oh):
+                                line = row * sh + i * dh - top
+                                if 0 <= line < h:
+                                    place = plane + line * w + low * sw + j * dw - left
+                                    add_products(
+                                        block, dy, ((n * maps + m) * oh + row) * ow + low, x, place, sw, count
+                                    )  # fmt: skip
+                        for p in range(count):
+                            total += block[p]
+                        low += count
                     dw_[((m * in_group + c) * kh + i) * kw + j] = total
     return STATUS_OK

@@ -11,10 +11,10 @@ from memopt.kernels.abi import register_jitable
 
 __all__ = [
     "add_one",
+    "add_products",
     "add_spread",
     "add_taps",
     "copy_strided",
-    "dot_run",
     "fill",
     "first_valid",
     "inner_range",
@@ -150,36 +150,19 @@ def add_spread(to, to_at, step, source, source_at, count, factor):
 
 
 @register_jitable
-def dot_run(a, a_at, b, b_at, step, count):
-    """The sum of a[i] * b[i * step], in eight lanes of the arrays' dtype."""
+def add_products(block, a, a_at, b, b_at, step, count):
+    """block[i] += a[i] * b[i * step], of at most `BLOCK` elements."""
     run = a[a_at : a_at + count]
     other = b[b_at : b_at + (count - 1) * step + 1]
-    zero = a.dtype.type(0)
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = zero
-    whole = count // 8 * 8
     if step == 1:
-        for i in range(0, whole, 8):
-            s0 += run[i] * other[i]
-            s1 += run[i + 1] * other[i + 1]
-            s2 += run[i + 2] * other[i + 2]
-            s3 += run[i + 3] * other[i + 3]
-            s4 += run[i + 4] * other[i + 4]
-            s5 += run[i + 5] * other[i + 5]
-            s6 += run[i + 6] * other[i + 6]
-            s7 += run[i + 7] * other[i + 7]
+        for i in range(count):
+            block[i] += run[i] * other[i]
+    elif step == 2:
+        for i in range(count):
+            block[i] += run[i] * other[2 * i]
     else:
-        for i in range(0, whole, 8):
-            s0 += run[i] * other[i * step]
-            s1 += run[i + 1] * other[(i + 1) * step]
-            s2 += run[i + 2] * other[(i + 2) * step]
-            s3 += run[i + 3] * other[(i + 3) * step]
-            s4 += run[i + 4] * other[(i + 4) * step]
-            s5 += run[i + 5] * other[(i + 5) * step]
-            s6 += run[i + 6] * other[(i + 6) * step]
-            s7 += run[i + 7] * other[(i + 7) * step]
-    for i in range(whole, count):
-        s0 += run[i] * other[i * step]
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+        for i in range(count):
+            block[i] += run[i] * other[i * step]
 
 
 @register_jitable

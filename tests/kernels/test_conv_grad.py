@@ -51,6 +51,7 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], str]] = [
     ((2, 4, 9, 21), (8, 1, 3, 3), {"group": 4, "dilations": (2, 1), "pads": (1, 1, 1, 1)}, "direct"),
     ((1, 2, 9, 21), (2, 1, 3, 3), {"group": 2, "strides": (2, 2), "pads": (1, 1, 1, 1)}, "direct"),
     ((1, 2, 7, 20), (2, 1, 3, 2), {"group": 2, "strides": (1, 3)}, "direct"),
+    ((1, 2, 2, 530), (2, 1, 2, 2), {"group": 2}, "direct"),
 ]
 
 
