@@ -9,7 +9,6 @@ O(n log n) time, linear memory, exact integers.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -43,8 +42,9 @@ def table_bound(table: Table) -> tuple[int, int | None]:
     if not table.size.size:
         return 0, None
     single = int((np.maximum(table.pin, 0) + table.size).max())
-    unit = math.gcd(*np.unique(table.align).tolist())
-    exact = sum(table.size.tolist()) > MAX_BYTES // 2 or bool((table.size % unit).any())
+    unit = table.unit()
+    total = float(table.size.astype(np.float64).sum())
+    exact = total > MAX_BYTES // 2 or (unit > 1 and bool((table.size % unit).any()))
     best, when = _sharp_peak(table, unit) if exact else _plain_peak(table)
     return (best, when) if best > single else (single, None)
 

@@ -19,8 +19,9 @@ from memopt.packing.table import Ints, Part, Table
 __all__ = ["Placement", "Planner", "first_fit_by_size", "warm_up"]
 
 Placement = tuple[int, Ints]
-_FEW_ORDERS = 40_000  # above this many buffers only the first orders are tried
-_WORK = 250_000_000  # steps that first-fit may take; enough for any problem of up to 20,000 buffers
+_FEW_ORDERS = 200_000  # a fast plan tries so many orders that their buffers add up to about this, and at least two
+_ALWAYS_FIT = 10_000  # up to this many buffers first-fit runs to its end (quadratic at worst)
+_WORK = 30_000_000  # steps that first-fit may take above that
 _ROOMY = 2**62  # the skyline stays below this, so that its sums cannot wrap
 
 
@@ -41,7 +42,8 @@ class Planner:
     @property
     def first_attempts(self) -> range:
         """The attempts that a fast plan makes."""
-        return range(len(self.keys) if self.table.size.size <= _FEW_ORDERS else 4)
+        few = max(2, _FEW_ORDERS // max(self.table.size.size, 1))
+        return range(min(len(self.keys), few))
 
     def attempt(self, number: int, limit: int) -> Placement | None:
         """(height, offsets) of attempt `number`, or None if it would be higher than `limit`."""
@@ -85,10 +87,12 @@ def first_fit_by_size(table: Table, limit: int) -> Placement | None:
 def _fit(table: Table, order: Ints, limit: int) -> Placement | None:
     pinned = table.pin[order] >= 0
     order = np.concatenate((order[pinned], order[~pinned]))
-    first, lower, upper = _pieces(table)
     offset = np.maximum(table.pin, 0)
     fixed = int(pinned.sum())
-    height = int(fit_in_order(offset, order, table.size, table.align, first, lower, upper, fixed, limit, _WORK))
+    work = _WORK if order.size > _ALWAYS_FIT else MAX_BYTES
+    shelf = np.empty((order.size, 5), np.int64)
+    args = (order, table.size, table.align, _pieces(table), fixed, limit, work, shelf)
+    height = int(fit_in_order(offset, *args))
     return None if height < 0 else (height, offset)
 
 

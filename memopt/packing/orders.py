@@ -28,8 +28,8 @@ def skyline_keys(part: Part) -> list[tuple[Floats, int]]:
     """(key, mode) for the skyline, such that the first few differ much and are good on many problems."""
     size, duration, width, start = _measures(part)
     area, spread = duration * size, width * size
-    first = [(area, 0), (spread, 0), (start, 1), (width, 2), (area, 2), (start, 0)]
-    return [*first, (duration, 0), (spread, 2), (width, 1), (start, 2), (area, 1), (spread, 1)]
+    first = [(width, 1), (start, 1), (area, 0), (spread, 0), (width, 2), (area, 2)]
+    return [*first, (start, 0), (duration, 0), (spread, 2), (start, 2), (area, 1), (spread, 1)]
 
 
 def fit_keys(table: Table) -> list[Floats]:

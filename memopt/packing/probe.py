@@ -8,7 +8,6 @@ lowest attempt, so that it does not depend on timing.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ class Probe:
     def __init__(self, part: Part, order: Ints, rule: int, capacity: int) -> None:
         table = part.table
         num, sections = order.size, part.num_sections
-        unit = math.gcd(*np.unique(table.align).tolist())
+        unit = table.unit()
         size, pin = table.size[order], table.pin[order]
         room = (size + (unit - 1)) // unit * unit
         high = np.where(pin >= 0, pin, capacity - size)

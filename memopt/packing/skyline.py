@@ -131,20 +131,20 @@ def _pick_tight(lower, upper, flush, buffers, rank, nodes, where, pressure):
     `flush` prefers what fills the plateau to both ends, then what reaches one end.
     """
     start, end = buffers[0], buffers[1]
-    perm, bounds = nodes[0], nodes[2]
+    bounds = nodes[1]
     box, stack = where
     press, added = pressure
     s = most_pressed(press, added, lower, upper)
     if flush:
-        best = best_within(box, bounds, perm, stack, start, end, rank, lower, lower, upper, upper)
+        best = best_within(box, bounds, stack, start, end, rank, lower, lower, upper, upper)
         if best == NONE:
-            best = best_within(box, bounds, perm, stack, start, end, rank, lower, lower, s + 1, upper)
-            best = min(best, best_within(box, bounds, perm, stack, start, end, rank, lower, s, upper, upper))
+            best = best_within(box, bounds, stack, start, end, rank, lower, lower, s + 1, upper)
+            best = min(best, best_within(box, bounds, stack, start, end, rank, lower, s, upper, upper))
         if best != NONE:
             return best
     left, right = lower, upper
     for _ in range(_TRIES):
-        best = best_within(box, bounds, perm, stack, start, end, rank, lower, s, s + 1, upper)
+        best = best_within(box, bounds, stack, start, end, rank, lower, s, s + 1, upper)
         if best != NONE or not flush:
             return best
         a = most_pressed(press, added, left, s) if s > left else np.int64(-1)
@@ -167,7 +167,7 @@ def _pick(plateaus, node, buffers, rank, nodes, where, pressure, mode):
         best = _pick_tight(lower, upper, mode > 1, buffers, rank, nodes, where, pressure)
     if best == NONE:
         start, end = buffers[0], buffers[1]
-        best = best_within(where[0], nodes[2], nodes[0], where[1], start, end, rank, lower, upper, lower, upper)
+        best = best_within(where[0], nodes[1], where[1], start, end, rank, lower, upper, lower, upper)
     return np.int64(-1) if best == NONE else buffers[4][best]
 
 
@@ -176,7 +176,7 @@ def _run(offset, buffers, rank, nodes, where, queue, pressure, mode, span, limit
     """The loop of `skyline` over arrays that the caller allocated."""
     start, end, size, align, _ = buffers
     plateaus, heap, free = queue
-    fill_boxes(where[0], nodes[0], nodes[2], start, end, rank)
+    fill_boxes(where[0], nodes[1], start, end, rank)
     spare = free.size - 1
     _insert(plateaus, free[spare], -1, -1, 0, span, 0)
     count = _push(heap, 0, plateaus, free[spare])
@@ -202,7 +202,7 @@ def _run(offset, buffers, rank, nodes, where, queue, pressure, mode, span, limit
                 return np.int64(-1)
             offset[b], rank[b] = at, NONE
             todo -= 1
-            remove(where[0], nodes[1][b], nodes[2], nodes[0], start, end, rank)
+            remove(where[0], nodes[0][b], nodes[1], start, end, rank)
             count, spare = _split(plateaus, node, start[b], end[b], heap, count, free, spare)
             plateaus[node, _HEIGHT] = at + size[b]
             height = max(height, at + size[b])
@@ -215,39 +215,45 @@ def _run(offset, buffers, rank, nodes, where, queue, pressure, mode, span, limit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SkylineInput:
-    """What stays the same from run to run: `start`, `end` (sections, in 0 … `span`), sizes, alignments, the tree."""
+    """What stays the same from run to run, with the buffers numbered as in the tree.
 
-    start: Ints
-    end: Ints
-    size: Ints
-    align: Ints
+    `buffers`: start and end (sections, in 0 … `span`), size, align; `nodes`: leaf and bounds of the tree; `perm[i]` is
+    the row of buffer i and `place` the reverse; `sums`: all sizes that are active in each section.
+    """
+
+    buffers: tuple[Ints, Ints, Ints, Ints]
     span: int
-    nodes: tuple[Ints, Ints, Ints]
+    nodes: tuple[Ints, Ints]
+    perm: Ints
+    place: Ints
     sums: Ints
 
     @staticmethod
     def of(part: Part) -> SkylineInput:
         """The input for a part without gaps."""
-        table, first, last = part.table, part.lower, part.upper
-        return SkylineInput(
-            first, last, table.size, table.align, part.num_sections, build_tree(first, last), part.sums(table.size)
-        )
+        perm, leaf, bounds = build_tree(part.lower, part.upper)
+        place = np.empty_like(perm)
+        place[perm] = np.arange(perm.size)
+        table = part.table
+        buffers = (part.lower[perm], part.upper[perm], table.size[perm], table.align[perm])
+        return SkylineInput(buffers, part.num_sections, (leaf, bounds), perm, place, part.sums(table.size))
 
 
 def skyline(given: SkylineInput, order: Ints, mode: int, limit: int) -> tuple[int, Ints]:
-    """(height, offsets) with the buffers ranked by `order`; the height is -1 where it would pass `limit`.
+    """(height, offsets by row) with the rows ranked by `order`; the height is -1 where it would pass `limit`.
 
     Mode 0 takes the best rank. Modes 1 and 2 serve the most pressed section of a plateau first (the one whose floor and
     waiting sizes add up to most); mode 2 prefers what ends flush with the plateau, and then tries less pressed ones.
     """
     num = order.size
+    ranked = given.place[order]
     rank = np.empty(num, np.int64)
-    rank[order] = np.arange(num)
+    rank[ranked] = np.arange(num)
     offset = np.zeros(num, np.int64)
-    where = (np.empty((given.nodes[2].shape[0], 5), np.int64), np.empty(128, np.int64))
+    where = (np.empty((given.nodes[1].shape[0], 5), np.int64), np.empty(128, np.int64))
     slots = 2 * num + 2
     queue = (np.empty((slots, 6), np.int64), np.empty(slots, np.int64), np.arange(slots)[::-1].copy())
     pressure = make_pressure(given.sums if mode else given.sums[:1])
-    buffers = (given.start, given.end, given.size, given.align, order)
-    height = int(_run(offset, buffers, rank, given.nodes, where, queue, pressure, mode, given.span, limit))
-    return height, offset
+    args = ((*given.buffers, ranked), rank, given.nodes, where, queue, pressure, mode, given.span, limit)
+    height = int(_run(offset, *args))
+    return height, offset[given.place]

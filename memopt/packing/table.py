@@ -37,12 +37,18 @@ class Table:
     @staticmethod
     def of(problem: PackingProblem) -> Table:
         """The table of `problem`."""
-        kept = [(i, b) for i, b in enumerate(problem.buffers) if b.active]
-        rows = [(i, b.size, b.alignment, -1 if b.offset is None else b.offset, b.start, b.end) for i, b in kept]
-        index, size, align, pin, start, end = np.array(rows, np.int64).reshape(-1, 6).T.copy()
-        owner, lower, upper = np.arange(len(kept)), start, end
-        if any(b.gaps for _, b in kept):
-            pieces = [(row, a, b) for row, (_, buffer) in enumerate(kept) for a, b in buffer.pieces]
+        buffers = problem.buffers
+        index = np.array([i for i, b in enumerate(buffers) if b.size and (not b.gaps or b.pieces)], np.int64)
+        kept = [buffers[i] for i in index.tolist()]
+        num = len(kept)
+        size = np.fromiter((b.size for b in kept), np.int64, num)
+        align = np.fromiter((b.alignment for b in kept), np.int64, num)
+        pin = np.fromiter((-1 if b.offset is None else b.offset for b in kept), np.int64, num)
+        start = np.fromiter((b.start for b in kept), np.int64, num)
+        end = np.fromiter((b.end for b in kept), np.int64, num)
+        owner, lower, upper = np.arange(num), start, end
+        if any(b.gaps for b in kept):
+            pieces = [(row, a, b) for row, buffer in enumerate(kept) for a, b in buffer.pieces]
             owner, lower, upper = np.array(pieces, np.int64).reshape(-1, 3).T.copy()
         return Table(index, size, align, pin, start, end, owner, lower, upper)
 
@@ -91,8 +97,18 @@ class Table:
         sizes = int(np.gcd.reduce(self.size)) if self.size.size else 1
         pins = self.pin[self.pin > 0]
         step = math.gcd(sizes, int(np.gcd.reduce(pins)) if pins.size else 0)
-        aligned = all(step % align == 0 or align % step == 0 for align in np.unique(self.align).tolist())
+        aligned = all(step % align == 0 or align % step == 0 for align in self.alignments())
         return step if aligned else 1
+
+    def alignments(self) -> list[int]:
+        """The different alignments, ascending."""
+        if not self.align.size or int(self.align.max()) == 1:
+            return [1]
+        return [int(align) for align in np.unique(self.align)]
+
+    def unit(self) -> int:
+        """A number that divides every offset: the greatest common divisor of the alignments."""
+        return math.gcd(*self.alignments())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

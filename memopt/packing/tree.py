@@ -2,9 +2,10 @@
 # ruff: noqa: PLR0913 -- numba kernels take arrays and scalars
 """A k-d tree over (start, end) in numba: the best buffer that lives within a stretch of time.
 
-Holds true: node i covers `perm[bounds[i, 0]:bounds[i, 1]]` and has the children 2 i + 1 and 2 i + 2; `box[i]` holds, of
-the buffers below it that are not placed yet, the smallest and largest start, the smallest and largest end and the best
-(smallest) rank. A look-up takes O(sqrt n) nodes at worst and mostly O(log n); memory is O(n).
+Holds true: buffers are numbered as `build_tree` says, so that node i covers `bounds[i, 0]:bounds[i, 1]`; it has the
+children 2 i + 1 and 2 i + 2; `box[i]` holds, of the buffers below it that are not placed yet, the smallest and
+largest start, the smallest and largest end and the best (smallest) rank. A look-up takes O(sqrt n) nodes at worst and
+mostly O(log n); memory is O(n).
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ def _split(perm, leaf, bounds, depth, start, end):
         while node >= (2 << level) - 1:
             level += 1
         if level == depth:
-            for i in range(low, high):
-                leaf[perm[i]] = node
+            leaf[low:high] = node
             continue
         middle = (low + high) // 2
         if high - low > 1:
@@ -64,7 +64,7 @@ def _split(perm, leaf, bounds, depth, start, end):
 
 
 def build_tree(start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """(perm, leaf of each buffer, bounds) for `start` and `end`."""
+    """(perm, leaf, bounds): buffer `perm[i]` gets the number i, `leaf[i]` is its leaf."""
     num = start.size
     depth = max(0, (max(num - 1, 0) // LEAF).bit_length())
     bounds = np.zeros(((2 << depth) - 1, 2), np.int64)
@@ -85,10 +85,9 @@ def _join(box, node):
 
 
 @njit(cache=True, nogil=True)
-def _fill_leaf(box, node, low, high, perm, start, end, rank):
+def _fill_leaf(box, node, low, high, start, end, rank):
     box[node, 0], box[node, 1], box[node, 2], box[node, 3], box[node, 4] = NONE, -NONE, NONE, -NONE, NONE
-    for i in range(low, high):
-        b = perm[i]
+    for b in range(low, high):
         if rank[b] != NONE:
             box[node, 0] = min(box[node, 0], start[b])
             box[node, 1] = max(box[node, 1], start[b])
@@ -98,27 +97,27 @@ def _fill_leaf(box, node, low, high, perm, start, end, rank):
 
 
 @njit(cache=True, nogil=True)
-def fill_boxes(box, perm, bounds, start, end, rank):
+def fill_boxes(box, bounds, start, end, rank):
     """Set the boxes of all nodes from `rank` (NONE: placed)."""
     nodes = bounds.shape[0]
     for node in range(nodes - 1, -1, -1):
         if node >= nodes // 2:
-            _fill_leaf(box, node, bounds[node, 0], bounds[node, 1], perm, start, end, rank)
+            _fill_leaf(box, node, bounds[node, 0], bounds[node, 1], start, end, rank)
         else:
             _join(box, node)
 
 
 @njit(cache=True, nogil=True)
-def remove(box, node, bounds, perm, start, end, rank):
+def remove(box, node, bounds, start, end, rank):
     """Bring leaf `node` and all above it up to date after the rank of one of its buffers became NONE."""
-    _fill_leaf(box, node, bounds[node, 0], bounds[node, 1], perm, start, end, rank)
+    _fill_leaf(box, node, bounds[node, 0], bounds[node, 1], start, end, rank)
     while node > 0:
         node = (node - 1) // 2
         _join(box, node)
 
 
 @njit(cache=True, nogil=True)
-def best_within(box, bounds, perm, stack, start, end, rank, low, high, lower, upper):
+def best_within(box, bounds, stack, start, end, rank, low, high, lower, upper):
     """The smallest rank of a buffer with low <= start <= high and lower <= end <= upper, or NONE."""
     best = NONE
     leaves = bounds.shape[0] // 2
@@ -134,8 +133,7 @@ def best_within(box, bounds, perm, stack, start, end, rank, low, high, lower, up
         if box[node, 0] >= low and box[node, 1] <= high and box[node, 2] >= lower and box[node, 3] <= upper:
             best = box[node, 4]
         elif node >= leaves:
-            for i in range(bounds[node, 0], bounds[node, 1]):
-                b = perm[i]
+            for b in range(bounds[node, 0], bounds[node, 1]):
                 if rank[b] < best and low <= start[b] <= high and lower <= end[b] <= upper:
                     best = rank[b]
         else:
