@@ -225,7 +225,7 @@ def weight_direct(
     dw_, dy, x,
     batch, channels, maps, group, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow,
 ):  # fmt: skip
-    """For each weight, the products of rows of dY with the rows of data that its tap saw, a block of columns at a time."""
+    """For each weight, the products of rows of dY with the rows that its tap saw, a block of columns at a time."""
     in_group, out_group = channels // group, maps // group
     block = block_like(dw_)
     for m in range(maps):

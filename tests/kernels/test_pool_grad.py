@@ -15,6 +15,8 @@ from tests.nn_harness import assert_close, floats, make_query, reference, run_by
 from tests.ops.test_conv import windows
 from tests.ops.test_pool_grad import CASES
 
+SHAPES = [*CASES[:-1], ((1, 2, 3, 600), {"kernel_shape": (2, 3), "strides": (1, 2), "pads": (0, 1, 1, 1)})]
+
 
 def operands(op: str, x: np.ndarray, attrs: dict[str, Any]) -> tuple[list[np.ndarray], dict[str, Any]]:
     """The inputs and attributes of the gradient `op` of a pool of `x`."""
@@ -39,7 +41,7 @@ def test_kernels_equal_the_reference(op: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("op", ["MaxPoolGrad", "AveragePoolGrad"])
-@pytest.mark.parametrize(("shape", "attrs"), CASES[:-1])
+@pytest.mark.parametrize(("shape", "attrs"), SHAPES)
 def test_plain_python_is_the_same_kernel(op: str, shape: tuple[int, ...], attrs: dict[str, Any]) -> None:
     x = floats(*shape)
     x.reshape(-1)[::7] = np.nan
