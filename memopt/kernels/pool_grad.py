@@ -58,7 +58,7 @@ def keep_first_larger(best, offsets, offset, x, at, step, count):
 def add_to_largest(dx, dy, dy_at, x, at, w, lines, dh, num_taps, dw, step, count, best, offsets):
     """Add `count` gradients to the first maxima of windows that are `step` apart from `at` on and lie in the data.
 
-    `best` and `offsets` are blocks of the dtype of the data, in which the distance of any two elements of a plane is exact.
+    `best` and `offsets` are blocks of the dtype of the data, which holds any distance in a plane exactly.
     """
     copy_strided(best, 0, x, at, step, count)
     fill(offsets, 0, count, 0)
