@@ -224,7 +224,7 @@ def _lrn_gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
 
 
 def _dropout_gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
-    return [builder.op("Dropout", grad, **node.attrs)]
+    return [builder.op("Dropout", grad, **node.attrs) if node.attrs["training"] else grad]
 
 
 LAYER_NORM_GRADIENT = of_first_output(_layer_gradient, needs_inputs=(0, 1))
