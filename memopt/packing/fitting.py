@@ -59,9 +59,9 @@ def fit_in_order(offset, order, size, align, pieces, fixed, limit, work, shelf):
                         at = (shelf[i, 1] + align[b] - 1) // align[b] * align[b]
                 i += 1
             work -= i
-            if at > limit - size[b] or work < 0:
-                return np.int64(-1)
             offset[b] = at
+        if at > limit - size[b] or work < 0:
+            return np.int64(-1)
         height = max(height, at + size[b])
         work -= _insert(shelf, k, (at, at + size[b], start, end, b))
     return height

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from memopt.errors import OptionError, PackingInputError
 from memopt.packing.bound import peak, table_bound
@@ -66,7 +67,7 @@ def pack(
 
 
 def pack_arrays(
-    starts: Sequence[int], ends: Sequence[int], sizes: Sequence[int], alignment: int = 1, **options: Any
+    starts: ArrayLike, ends: ArrayLike, sizes: ArrayLike, alignment: int = 1, **options: Any
 ) -> PackingPlan:
     """`pack` for buffers given as three integer arrays of one length; their ids are `0`, `1`, …"""
     columns = (np.asarray(column).tolist() for column in (starts, ends, sizes))
