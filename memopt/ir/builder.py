@@ -44,15 +44,24 @@ class GraphBuilder:
         return self.graph.add_input(name, TensorType.of(shape, dtype), donated=donated)
 
     def param(
-        self, name: str, data: Any = None, *, shape: Sequence[int] | None = None, dtype: Any = "float32"
+        self,
+        name: str,
+        data: Any = None,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: Any = "float32",
+        device: str | None = None,
     ) -> Value:
-        """Add a parameter, from its data or (data to follow) from its shape and dtype."""
+        """Add a parameter, from its data or (data to follow) from its shape and dtype.
+
+        `device` is where it lives (None: on the machine's default device).
+        """
         if data is None:
             if shape is None:
                 raise OptionError(f"parameter %{name} needs data, or a shape")
-            return self.graph.add_param(name, TensorType.of(shape, dtype))
+            return self.graph.add_param(name, TensorType.of(shape, dtype), device=device)
         array = np.asarray(data)
-        return self.graph.add_param(name, TensorType.of(array.shape, array.dtype), array)
+        return self.graph.add_param(name, TensorType.of(array.shape, array.dtype), array, device=device)
 
     def op(
         self,

@@ -31,6 +31,7 @@ class Graph:
     inputs   the feeds, in order          params   values whose data the graph carries (weights, constants, state)
     outputs  what a run returns           nodes    in execution order
     storage  value -> variable -> buffer  donated  names of feeds whose bytes the plan may overwrite
+    param_devices  parameter name -> the device that it lives on, where that is not the machine's default
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -41,6 +42,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.storage = Storage()
         self.donated: set[str] = set()
+        self.param_devices: dict[str, str] = {}
         self._data: dict[str, NDArray[Any]] = {}
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
@@ -110,14 +112,21 @@ class Graph:
             self.donated.add(name)
         return value
 
-    def add_param(self, name: str, type: TensorType, data: NDArray[Any] | None = None) -> Value:
-        """Add a value whose data the graph carries; `data` may be set later, but before a run."""
+    def add_param(
+        self, name: str, type: TensorType, data: NDArray[Any] | None = None, *, device: str | None = None
+    ) -> Value:
+        """Add a value whose data the graph carries; `data` may be set later, but before a run.
+
+        `device` is where it lives (None: on the machine's default device).
+        """
         if data is not None:
             data = self._checked_data(name, type, data)
         value = self._define(Value(name, type))
         self.params.append(value)
         if data is not None:
             self._data[name] = data
+        if device is not None:
+            self.param_devices[name] = device
         return value
 
     def set_param(self, name: str, data: Any) -> None:
@@ -257,7 +266,8 @@ class Graph:
         for value in self.inputs:
             values[value] = twin.add_input(value.name, value.type, donated=value.name in self.donated)
         for value in self.params:
-            values[value] = twin.add_param(value.name, value.type, self._data.get(value.name))
+            device = self.param_devices.get(value.name)
+            values[value] = twin.add_param(value.name, value.type, self._data.get(value.name), device=device)
         nodes: dict[Node, Node] = {}
         for node in self.nodes:
             nodes[node] = twin.add_node(

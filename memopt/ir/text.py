@@ -3,7 +3,7 @@
     graph "tiny" {
       input %x: f32[1,8] donated
       param %w: f32[8,2]
-      param %lr: f32[] = [0.1]
+      param %lr: f32[] @host = [0.1]
       %y = MatMul(%x, %w) : f32[1,2]
       %p, _ = Split(%y) {axis=1} @gpu after(y) "split it" : f32[1,1], f32[1,1]
       output %p
@@ -51,7 +51,9 @@ def print_graph(graph: Graph) -> str:
     for value in graph.inputs:
         donated = " donated" if value.name in graph.donated else ""
         lines.append(f"  input {_value(value)}: {value.type}{donated}")
-    lines += [f"  param {_value(value)}: {value.type}{_data(graph.param_data(value))}" for value in graph.params]
+    for value in graph.params:
+        lives = f" @{_word(graph.param_devices[value.name])}" if value.name in graph.param_devices else ""
+        lines.append(f"  param {_value(value)}: {value.type}{lives}{_data(graph.param_data(value))}")
     lines += [f"  {_node(node)}" for node in graph.nodes]
     lines += [f"  output {_value(value)}" for value in graph.outputs]
     storage = _storage(graph)

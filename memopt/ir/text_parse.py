@@ -122,6 +122,7 @@ class _Parser:
     def _param(self) -> None:
         name = self._expect("value", what="the name of a parameter, such as %w")
         type = self._type()
+        device = self._name("a device").text if self._accept("mark", "@") else None
         data = None
         if self._accept("mark", "="):
             start = self._peek()
@@ -131,7 +132,7 @@ class _Parser:
             if "int" in type.dtype and any(not isinstance(item, int) for item in items):
                 self._fail(f"integers for %{name.text}: {type}", "others", start)
             data = self._at(start, lambda: np.array(items, dtype=type.dtype).reshape(type.shape))
-        self._at(name, lambda: self._graph.add_param(name.text, type, data))
+        self._at(name, lambda: self._graph.add_param(name.text, type, data, device=device))
 
     def _node(self) -> None:
         outputs: list[_Token] = []

@@ -52,6 +52,10 @@ def _check_definitions(graph: Graph) -> None:
     for value in graph.outputs:
         if seen.get(value.name) is not value:
             raise VerifyError(f"output %{value.name} is not a value of the graph")
+    params = {value.name for value in graph.params}
+    for name in graph.param_devices:
+        if name not in params:
+            raise VerifyError(f"param_devices names %{name}, which is not a parameter")
 
 
 def _check_node_values(node: Node, seen: dict[str, Value]) -> None:

@@ -77,7 +77,10 @@ class _Lowering:
     def run(self) -> tuple[Program, list[Decision]]:
         graph, options = self.graph, self.options
         feeds = tuple(self._enter(value, self.machine.host.name, "feed") for value in graph.inputs)
-        params = tuple(self._enter(value, self.machine.default, "param") for value in graph.params)
+        lives = graph.param_devices
+        params = tuple(
+            self._enter(value, lives.get(value.name, self.machine.default), "param") for value in graph.params
+        )
         for step, node in enumerate(graph.nodes):
             self._node(step, node)
         finals = tuple(self._last_value(param) for param in params)

@@ -47,9 +47,13 @@ def device_of(node: Node, machine: Machine) -> tuple[Device, Device]:
 
 def resolve_devices(graph: Graph, machine: Machine) -> list[Decision]:
     """Pin every node to the device that it runs on, so that passes know who can share bytes; a decision for each
-    fallback.
+    fallback. Raises `PlanError` for a node or a parameter on a device that there is not.
     """
     decisions = []
+    names = [device.name for device in machine.all_devices]
+    for param, lives in graph.param_devices.items():
+        if lives not in names:
+            raise PlanError(f"parameter %{param} lives on device {lives!r}; the machine has {', '.join(names)}")
     for step, node in enumerate(graph.nodes):
         wanted, device = device_of(node, machine)
         if device is not wanted:

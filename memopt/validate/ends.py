@@ -40,10 +40,10 @@ def begin(state: State) -> None:
         place = None if result is None else _arrival(state, value, result, kind)
         if place is None:
             continue
-        device = machine.host.name if kind == "feed" else machine.default
+        device = machine.host.name if kind == "feed" else state.graph.param_devices.get(value.name, machine.default)
         if place.space.device != device:
             state.say(
-                "wrong-device", value.name, f"{kind} %{value.name} is at {place}, but {kind}s live on {device}", place
+                "wrong-device", value.name, f"{kind} %{value.name} is at {place}, but it lives on {device}", place
             )
         state.write(place, value, Image(value, value.dtype, NCHW, 0))
         state.homes[value] = place

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memopt.errors import ParseError
+from memopt.errors import ParseError, VerifyError
 from memopt.ir import Graph, GraphBuilder, parse, print_graph, verify
 from tests.strategies import graphs
 
@@ -157,3 +157,16 @@ def test_errors_say_where_and_what(text, message):
     with pytest.raises(ParseError) as caught:
         parse(text)
     assert message in str(caught.value)
+
+
+def test_where_a_parameter_lives_round_trips_and_is_copied():
+    b = GraphBuilder("lives")
+    b.output(b.add(b.param("w", np.ones(2, np.float32), device="host"), b.param("v", shape=(2,), device="my gpu")))
+    graph = b.build()
+    assert "param %w: f32[2] @host = [1.0, 1.0]\n" in print_graph(graph)
+    for again in (parse(print_graph(graph)), graph.copy()):
+        assert again.param_devices == {"w": "host", "v": "my gpu"}
+        assert print_graph(again) == print_graph(graph)
+    graph.param_devices["add"] = "host"
+    with pytest.raises(VerifyError, match="param_devices names %add, which is not a parameter"):
+        verify(graph)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from memopt import GraphBuilder, Machine, compile, run_reference, validate
+from memopt.errors import PlanError
 from memopt.lowering import Call, Rebind, Transfer
 
 RIGHT = ("publish", "outer")
@@ -56,6 +57,22 @@ def test_nothing_is_lost_where_nothing_is_transformed():
     graph = sgd_graph(device=None)
     plan = compile(graph, (), Machine.host_and("gpu"), "fluid-1.5")
     assert validate(plan, findings="return") == []
+
+
+def test_nor_where_the_parameter_lives_with_its_update():
+    graph = sgd_graph()
+    graph.param_devices["w"] = "host"
+    plan = compile(graph, (), Machine.host_and("gpu"), "fluid-1.5")
+    assert plan.devices["host"].param_bytes == plan.devices["gpu"].param_bytes - 4 == 16
+    plan.run({"g": np.ones(4, np.float32)})
+    np.testing.assert_array_equal(plan.state()["w"], np.arange(1, 5, dtype=np.float32) - 0.5)
+
+
+def test_a_parameter_on_no_device_of_the_machine_is_refused():
+    graph = sgd_graph()
+    graph.param_devices["w"] = "tpu"
+    with pytest.raises(PlanError, match="parameter %w lives on device 'tpu'; the machine has host, gpu"):
+        compile(graph, (), Machine.host_and("gpu"))
 
 
 def test_publish_writes_into_the_copy_and_rebinds():
