@@ -2,10 +2,11 @@
 
 Holds true:
 1. Only nodes on a path from `wrt` to `loss` are differentiated; what a rule makes for inputs that are not on one is
-removed again.   2. Gradient nodes are appended in the reverse order of the forward nodes, on their devices; so when a node's
-turn comes, all contributions to the gradients of its outputs have been summed.   3. A second contribution is added to the
-first at once (`Sum`), so that no more than two are live for one value.   4. Either all gradients are made, or the graph is as
-it was.
+removed again.   2. Gradient nodes are appended in the reverse order of the forward nodes, on their devices; so when a
+node's turn comes, all contributions to the gradients of its outputs have been summed.   3. Of one node's gradients,
+those of feeds and parameters come first: what only they read dies before the next gradient is made.   4. A second
+contribution is added to the first at once (`Sum`), so that no more than two are live for one value.   5. Either all
+gradients are made, or the graph is as it was.
 
 Linear in nodes and uses.
 """
@@ -24,8 +25,8 @@ __all__ = ["GradientBuilder", "grad"]
 class GradientBuilder(GraphBuilder):
     """The builder that gradient rules are given: it appends to an existing graph.
 
-    Nodes and values without a name of their own are named after `stem`. `wants(i)` tells a rule whether the gradient of the
-    node's input number i will be used: a rule may leave the others out (what it makes in vain is removed).
+    Nodes and values without a name of their own are named after `stem`. `wants(i)` tells a rule whether the gradient of
+    the node's input number i will be used: a rule may leave the others out (what it makes in vain is removed).
     """
 
     def __init__(self, graph: Graph, stem: str = "gradient") -> None:
@@ -52,13 +53,13 @@ def grad(
 ) -> list[Value]:
     """Extend `graph` with the nodes that compute d loss / d w for each w in `wrt`; returns their values, of w's type.
 
-    loss            a value of one element and a float dtype        wrt     values of float dtypes, by themselves or by name
-    stop_gradient   values that count as constants: no gradient flows through them to what they were computed from
+    loss            a value of one element and a float dtype        wrt     values of float dtypes, by themselves or by
+    name stop_gradient   values that count as constants: no gradient flows through them to what they were computed from
 
-    The gradient of w is named `<w>.grad`. Where nothing leads from w to the loss, it is zeros. Two gradients may be one value
-    (those of a and b in a + b). The outputs of the graph stay as they are. Raises `OptionError` for arguments that do not fit,
-    `GradientError` for an op that has no gradient, for a path through an update (such as SGD), and for a gradient that needs a
-    value which an update has overwritten; the graph is then unchanged.
+    The gradient of w is named `<w>.grad`. Where nothing leads from w to the loss, it is zeros. Two gradients may be one
+    value (those of a and b in a + b). The outputs of the graph stay as they are. Raises `OptionError` for arguments
+    that do not fit, `GradientError` for an op that has no gradient, for a path through an update (such as SGD), and for
+    a gradient that needs a value which an update has overwritten; the graph is then unchanged.
     """
     target = _float_value(graph, loss, "loss")
     if target.type.num_elements != 1:
@@ -102,7 +103,8 @@ def _is_float(value: Value) -> bool:
 class _Path:
     """The values and nodes between `sources` and `target`.
 
-    values   those that depend on a source and that the target depends on      nodes   those that lead from one to another
+    values   those that depend on a source and that the target depends on      nodes   those that lead from one to
+    another
     """
 
     def __init__(self, graph: Graph, target: Value, sources: Sequence[Value], stopped: set[Value]) -> None:
@@ -131,14 +133,15 @@ class _Path:
             for index, value in node.real_outputs:
                 if value in self.values and index in node.spec.updates:
                     raise GradientError(
-                        f"the loss depends on %{value.name}, by which node {node.name} ({node.op}) updates a variable: there is no "
-                        f"gradient through an update. Compute the loss from the old value, or pass stop_gradient=[{value.name!r}]"
+                        f"the loss depends on %{value.name}, by which node {node.name} ({node.op}) updates a variable: "
+                        "there is no gradient through an update. Compute the loss from the old value, or pass "
+                        f"stop_gradient=[{value.name!r}]"
                     )
             if node.spec.gradient is None:
                 names = ", ".join(repr(v.name) for _, v in node.real_outputs if v in self.values)
                 raise GradientError(
-                    f"op {node.op} (node {node.name}) has no gradient, but lies between wrt and the loss. To treat its result as a "
-                    f"constant, pass stop_gradient=[{names}]; otherwise write it with ops that have one"
+                    f"op {node.op} (node {node.name}) has no gradient, but lies between wrt and the loss. To treat its "
+                    f"result as a constant, pass stop_gradient=[{names}]; otherwise write it with ops that have one"
                 )
 
 
@@ -150,6 +153,7 @@ class _Reverse:
         self.path = path
         self.builder = GradientBuilder(graph)
         self.grads: dict[Value, Value] = {}
+        self.order = list(graph.nodes)  # what is appended, in the order in which it shall run
         self.pending: dict[Value, int] = {}  # path nodes that still contribute to a value's gradient
         for node in path.nodes:
             for value in self._sources_of(node):
@@ -171,6 +175,7 @@ class _Reverse:
             if value not in self.grads:
                 self.builder.device = None
                 self.grads[value] = self._constant(value, 0.0)
+        self.graph.reorder(self.order)
         return [self.grads[value] for value in sources]
 
     def _sources_of(self, node: Node) -> list[Value]:
@@ -180,47 +185,68 @@ class _Reverse:
     def _constant(self, like: Value, number: float) -> Value:
         name = self.graph.fresh_name(f"{like.name}.grad")
         made: Value = self.builder.op("ConstantOfShape", name=name, shape=like.shape, value=number, dtype=like.dtype)
+        self.order.append(self.graph.nodes[-1])
         return made
 
     def _differentiate(self, node: Node) -> None:
-        outputs = [None if v is None or v not in self.path.values else self.grads.get(v) for v in node.outputs]
-        wanted = self.path.wanted(node)
-        results: Sequence[Value | None] = [None] * len(node.inputs)
         first = len(self.graph.nodes)
-        if any(value is not None for value in outputs):
-            self.builder.device, self.builder.wanted = node.device, wanted
-            self.builder.stem = f"{node.name}.backward"
-            rule = node.spec.gradient
-            assert rule is not None  # _Path.check
-            results = rule.build(self.builder, node, outputs)
-        parts: dict[Value, list[Value]] = {}
-        if len(results) != len(node.inputs):
-            raise VerifyError(f"the gradient rule of {node.op} made {len(results)} gradients for {len(node.inputs)} inputs")
-        for index, (value, part) in enumerate(zip(node.inputs, results, strict=True)):
-            if value is not None and part is not None and index in wanted:
-                if part.type != value.type:
-                    raise VerifyError(f"the gradient rule of {node.op} made {part.type} for its input {index}, which is {value.type}")
-                parts.setdefault(value, []).append(part)
+        parts = self._parts(node)
         self._drop_unused(first, {part for found in parts.values() for part in found})
         self._check_reads(first, node)
-        fresh = {v for made in self.graph.nodes[first:] for _, v in made.real_outputs}
-        for value in self._sources_of(node):
+        made = self.graph.nodes[first:]
+        fresh = {value for one in made for _, value in one.real_outputs}
+        leaves = [value for value in self._sources_of(node) if value.producer is None]
+        early = _makers({part for value in leaves for part in parts.get(value, [])}, made)
+        self.order += [one for one in made if one in early]
+        for value in leaves:
             self._add(value, parts.get(value, []), fresh)
+        self.order += [one for one in made if one not in early]
+        for value in self._sources_of(node):
+            if value.producer is not None:
+                self._add(value, parts.get(value, []), fresh)
+
+    def _parts(self, node: Node) -> dict[Value, list[Value]]:
+        """What `node` contributes to the gradients of the values on the path that it reads; appends the nodes of its
+        rule.
+        """
+        outputs = [None if v is None or v not in self.path.values else self.grads.get(v) for v in node.outputs]
+        if all(value is None for value in outputs):
+            return {}
+        self.builder.device, self.builder.wanted = node.device, self.path.wanted(node)
+        self.builder.stem = f"{node.name}.backward"
+        rule = node.spec.gradient
+        assert rule is not None  # _Path.check
+        results = rule.build(self.builder, node, outputs)
+        if len(results) != len(node.inputs):
+            count = len(node.inputs)
+            raise VerifyError(f"the gradient rule of {node.op} made {len(results)} gradients for {count} inputs")
+        parts: dict[Value, list[Value]] = {}
+        for index, (value, part) in enumerate(zip(node.inputs, results, strict=True)):
+            if value is None or part is None or index not in self.builder.wanted:
+                continue
+            if part.type != value.type:
+                made = f"{part.type} for its input {index}, which is {value.type}"
+                raise VerifyError(f"the gradient rule of {node.op} made {made}")
+            parts.setdefault(value, []).append(part)
+        return parts
 
     def _add(self, value: Value, parts: list[Value], fresh: set[Value]) -> None:
-        """Add `parts` to the gradient of `value`; those that are `fresh` get a name that says whose gradient they are."""
+        """Add `parts` to the gradient of `value`; those that are `fresh` get a name that says whose gradient they are.
+        """
         self.pending[value] -= 1
         before = self.grads.get(value)
         terms = [*([] if before is None else [before]), *parts]
         final = f"{value.name}.grad"
+        last = self.pending[value] == 0
         for part in parts:
             if part in fresh:
                 fresh.discard(part)
-                alone = len(terms) == 1 and self.pending[value] == 0
-                self.graph.rename_value(part, self.graph.fresh_value_name(final if alone else f"{final}.part"))
+                name = final if last and len(terms) == 1 else f"{final}.part"
+                self.graph.rename_value(part, self.graph.fresh_value_name(name))
         if len(terms) > 1 and parts:
-            self.builder.stem = final if self.pending[value] == 0 else f"{final}.part"
+            self.builder.stem = final if last else f"{final}.part"
             self.grads[value] = self.builder.op("Sum", *terms)
+            self.order.append(self.graph.nodes[-1])
         elif terms:
             self.grads[value] = terms[0]
 
@@ -237,6 +263,16 @@ class _Reverse:
                 if value in self.updated:
                     by = self.updated[value]
                     raise GradientError(
-                        f"the gradient of node {node.name} ({node.op}) reads %{value.name}, which node {by.name} ({by.op}) has updated: "
-                        "take the gradients before you add the update"
+                        f"the gradient of node {node.name} ({node.op}) reads %{value.name}, which node {by.name} "
+                        f"({by.op}) has updated: take the gradients before you add the update"
                     )
+
+
+def _makers(values: set[Value], nodes: Sequence[Node]) -> set[Node]:
+    """Those of `nodes` from whose results `values` are computed."""
+    found: set[Node] = set()
+    for node in reversed(nodes):
+        if any(value in values for _, value in node.real_outputs):
+            found.add(node)
+            values = values | {value for value in node.inputs if value is not None}
+    return found

@@ -117,7 +117,8 @@ def matmul(
     out, a, b, routine, vector_routine, m, n, k, trans_a, trans_b, alpha,
     size0, a_step0, b_step0, size1, a_step1, b_step1, size2, a_step2, b_step2,
 ):  # fmt: skip
-    """A batch of products alpha op(A) op(B) over three axes; steps are in matrices, 0 where that operand is the same."""
+    """A batch of products alpha op(A) op(B) over three axes; steps are in matrices, 0 where that operand is the same.
+    """
     ta, tb = trans_a != 0, trans_b != 0
     at = 0
     for i in range(size0):

@@ -1,8 +1,11 @@
-"""Scalar functions of gradients: from dy, the gradient of one element of a result, to that of one element of an operand.
+"""Scalar functions of gradients: from dy, the gradient of one element of a result, to that of one element of an
+operand.
 
-Holds true: as in `elementwise_scalar`, the result has the type of the first operand. y stands for the forward's result, x for
-its operand.
+Holds true: as in `elementwise_scalar`, the result has the type of the first operand. y stands for the forward's result,
+x for its operand.
 """
+
+# ruff: noqa: D103 - a scalar function is named after what it computes
 
 from __future__ import annotations
 
@@ -11,11 +14,41 @@ from memopt.kernels.elementwise_scalar import cos, erf, exp, expm1, log, power, 
 from memopt.kernels.local import fdiv, like
 
 __all__ = [
-    "abs_grad", "above", "below", "cos_grad", "div_grad", "div_or_zero", "elu_grad", "elu_grad_input", "erf_grad",
-    "gelu_grad", "gelu_tanh_grad", "hard_sigmoid_grad", "hard_swish_grad", "leaky_relu_grad", "masked", "mse_grad",
-    "power_grad", "power_grad_exponent", "prelu_grad", "prelu_grad_slope", "reciprocal_grad", "reduce_prod_grad",
-    "relu_grad", "same", "scale", "selu_grad", "selu_grad_input", "sigmoid_grad", "sin_grad", "softplus_grad",
-    "softsign_grad", "sqrt_grad", "tanh_grad", "tie_share", "unless",
+    "above",
+    "abs_grad",
+    "below",
+    "cos_grad",
+    "div_grad",
+    "div_or_zero",
+    "elu_grad",
+    "elu_grad_input",
+    "erf_grad",
+    "gelu_grad",
+    "gelu_tanh_grad",
+    "hard_sigmoid_grad",
+    "hard_swish_grad",
+    "leaky_relu_grad",
+    "masked",
+    "mse_grad",
+    "power_grad",
+    "power_grad_exponent",
+    "prelu_grad",
+    "prelu_grad_slope",
+    "reciprocal_grad",
+    "reduce_prod_grad",
+    "relu_grad",
+    "same",
+    "scale",
+    "selu_grad",
+    "selu_grad_input",
+    "sigmoid_grad",
+    "sin_grad",
+    "softplus_grad",
+    "softsign_grad",
+    "sqrt_grad",
+    "tanh_grad",
+    "tie_share",
+    "unless",
 ]  # fmt: skip
 
 

@@ -5,6 +5,8 @@ wider type the arithmetic took; integers wrap; a NaN goes through; nothing raise
 gives the same bits as the ops one after the other.
 """
 
+# ruff: noqa: D103 - a scalar function is named after what it computes
+
 from __future__ import annotations
 
 import math

@@ -131,7 +131,9 @@ def concat(out, *parts):
             break
         part = parts[k]
         for i in range(rows):
-            _move(out[i, at : at + part.shape[1]], part[i])
+            to = out[i, at : at + part.shape[1]]
+            if to.ctypes.data != part[i].ctypes.data:  # else it was made where it belongs
+                _move(to, part[i])
         at += part.shape[1]
     return STATUS_OK
 

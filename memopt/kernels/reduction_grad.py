@@ -1,7 +1,7 @@
 """Kernels of gradients along an axis, over flat arrays seen as (outer, axis, inner).
 
-Holds true: sums accumulate in float64; a whole column is read for its sum before any of it is written, and each element is
-read just before it is written, so dx may be the bytes of dy or of y.
+Holds true: sums accumulate in float64; a whole column is read for its sum before any of it is written, and each element
+is read just before it is written, so dx may be the bytes of dy or of y.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Ops: matrix products. `FusedMatMul` is MatMul with a factor and transposed operands (onnxruntime's name and attributes).
+"""Ops: matrix products. `FusedMatMul` is MatMul with a factor and transposed operands (onnxruntime's name and
+attributes).
 
 Holds true: float32 and float64 run by the BLAS routine of their type, other types as host calls; batches broadcast as
 in NumPy, and what need not be told apart is folded, so that a product with shared weights is one routine call.

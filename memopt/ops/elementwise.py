@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from memopt.ops import elementwise_grad
 from memopt.ops import elementwise_infer as rules
 from memopt.ops.elementwise_entry import Entry, FormRule, calls, float_attr
+from memopt.ops.elementwise_grad import MEANINGS as GRADIENT_MEANINGS
+from memopt.ops.elementwise_grad import TABLE as GRADIENT_TABLE
 from memopt.ops.elementwise_infer import ANY, BOOL, FLOAT, NUMBER, inplace_over, same_dtype
 from memopt.ops.elementwise_loops import ScalarForm, compose, loop_call
 from memopt.ops.elementwise_math import MEANINGS, clip_limits, reference_of
@@ -122,9 +123,9 @@ _TABLE: list[Entry] = [
     *_pairs(NUMBER, "bool", Less="less", LessOrEqual="less_equal", Greater="greater", GreaterOrEqual="greater_equal"),
     *_pairs(BOOL, And="logical_and", Or="logical_or"),
     Entry("Where", ("condition", "X", "Y"), rules.infer_where, calls("where")),
-    *elementwise_grad.TABLE,
+    *GRADIENT_TABLE,
 ]
-_MEANINGS = {**MEANINGS, **elementwise_grad.MEANINGS}
+_MEANINGS = {**MEANINGS, **GRADIENT_MEANINGS}
 _FORMS = {entry.name: entry.form for entry in _TABLE}
 
 

@@ -1,4 +1,5 @@
-"""Gradient rules of the elementwise ops. What each reads of the forward is in its `needs_inputs` and `needs_outputs`."""
+"""Gradient rules of the elementwise ops. What each reads of the forward is in its `needs_inputs` and `needs_outputs`.
+"""
 
 from __future__ import annotations
 

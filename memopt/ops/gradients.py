@@ -48,7 +48,9 @@ def reshape_to(builder: Any, value: Any, shape: Sequence[int]) -> Any:
 
 
 def sum_axes(builder: Any, value: Any, axes: Sequence[int], *, keepdims: bool) -> Any:
-    """`value` summed over `axes`, in as many nodes as keep each to two runs of neighbouring axes (what the kernel can do)."""
+    """`value` summed over `axes`, in as many nodes as keep each to two runs of neighbouring axes (what the kernel can
+    do).
+    """
     runs: list[list[int]] = []
     for axis in sorted(axes):
         between = value.shape[runs[-1][-1] + 1 : axis] if runs else ()

@@ -69,7 +69,9 @@ def _gather_grad(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence
     grad, indices = present(arrays), present(arrays, 1).reshape(-1)
     outer, dim, inner = _gather_sizes(outputs[0], attrs)
     found = np.zeros((outer, dim, inner), np.float64)
-    np.add.at(found, (slice(None), indices), grad.reshape(outer, indices.size, inner))
+    grad = grad.reshape(outer, indices.size, inner)
+    for i, index in enumerate(indices):
+        found[:, index] += grad[:, i]
     return [found.reshape(outputs[0].shape).astype(grad.dtype)]
 
 

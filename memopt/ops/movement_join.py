@@ -31,6 +31,7 @@ from memopt.ops.spec import (
     Attrs,
     InplacePair,
     Input,
+    Join,
     KernelCall,
     KernelQuery,
     OpSpec,
@@ -92,6 +93,15 @@ def _concat_kernel(query: KernelQuery) -> KernelCall | None:
 
 def _concat_refusal(types: Types, outputs: Types, attrs: Attrs) -> str | None:
     return None if len(types) == 1 else "it joins several inputs"
+
+
+def _concat_offset(types: Types, outputs: Types, attrs: Attrs, index: int) -> int | None:
+    """Where input `index` starts in the result, if the axis is the outermost longer than 1."""
+    result = data_type(outputs)
+    axis = norm_axis(int_attr(attrs, "axis"), result.rank)
+    if any(dim != 1 for dim in result.shape[:axis]) and data_type(types, index).num_elements:
+        return None if data_type(types, index).shape != result.shape else 0
+    return sum(data_type(types, i).nbytes for i in range(index))
 
 
 def _parts(source: TensorType, attrs: Attrs, count: int) -> tuple[int, tuple[int, ...]]:
@@ -241,6 +251,7 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_concat,
         reference=_concat,
         attrs={"axis": Attr("int", required=True)},
+        joins=(Join(0, _concat_offset),),
         inplace=(InplacePair(0, 0, _concat_refusal),),
         kernel=_concat_kernel,
     ),

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import TypeInferenceError
-from memopt.ops import reduction_grad
+from memopt.ops import reduction_grad, reduction_loss
 from memopt.ops.elementwise_infer import ANY, FLOAT, NUMBER, present
 from memopt.ops.reduction_rules import GRADIENTS
 from memopt.ops.spec import (
@@ -309,4 +309,5 @@ OPS: tuple[OpSpec, ...] = (
     _ARGMAX,
     _CUMSUM,
     *reduction_grad.OPS,
+    *reduction_loss.OPS,
 )
