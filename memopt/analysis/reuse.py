@@ -58,6 +58,8 @@ def borrower_refusal(occupancy: Occupancy, output: Value) -> Verdict | None:
     if updated_value(output) is not None:
         text = f"%{output.name} is an update: it has its variable by definition"
         return Verdict(False, Reason.UPDATE_OUTPUT, text, output.nbytes)
+    if output.name in occupancy.graph.excluded:
+        return Verdict(False, Reason.EXCLUDED, f"%{output.name} is left out by request", output.nbytes)
     if output.nbytes == 0:
         return Verdict(False, Reason.NOTHING_TO_SAVE, f"%{output.name} has no bytes", 0)
     if not occupancy.begins(output):
@@ -79,10 +81,12 @@ class _Pool:
         self._end: NDArray[np.int64] = np.array([occupancy.span(b).end for b in self._buffers], np.int64)
         self._dead = np.zeros(len(buffers), np.bool_)
         self._home: NDArray[np.int64] = np.array([self._number(occupancy.home(b)) for b in self._buffers], np.int64)
-        kept = occupancy.liveness.kept
+        kept, excluded = occupancy.liveness.kept, occupancy.graph.excluded
         self._dying: dict[int, list[int]] = {}
         for i, buffer in enumerate(self._buffers):
-            if not occupancy.is_mixed(buffer) and not any(t.value in kept for t in occupancy.tenants(buffer)):
+            if not occupancy.is_mixed(buffer) and not any(
+                t.value in kept or t.value.name in excluded for t in occupancy.tenants(buffer)
+            ):
                 self._dying.setdefault(int(self._end[i]), []).append(i)
 
     def advance(self, step: int) -> None:

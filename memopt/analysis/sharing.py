@@ -58,6 +58,7 @@ class Reason(StrEnum):
     NOTHING_TO_SAVE = "nothing-to-save"
     OFFSET_DIFFERS = "offset-differs"
     NOT_IN_TABLE = "not-in-table"
+    EXCLUDED = "excluded"
     TOO_SMALL = "too-small"
 
 
@@ -153,6 +154,9 @@ def pinned_variables(graph: Graph) -> set[Variable]:
 def _output_is_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
     storage = occupancy.graph.storage
     out, source = c.output.name, c.input.name
+    left_out = next((name for name in (out, source) if name in occupancy.graph.excluded), None)
+    if left_out is not None:
+        return Reason.EXCLUDED, f"%{left_out} is left out by request"
     if updated_value(c.output) is not None:
         return Reason.UPDATE_OUTPUT, f"%{out} is an update: it has its variable by definition"
     if c.output.nbytes == 0:

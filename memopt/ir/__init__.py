@@ -2,6 +2,7 @@
 
 from memopt.ir.builder import GraphBuilder
 from memopt.ir.graph import Graph
+from memopt.ir.names import nearest_names
 from memopt.ir.storage import Buffer, Storage, Variable
 from memopt.ir.text import parse, print_graph
 from memopt.ir.value import Node, Use, Value
@@ -16,6 +17,7 @@ __all__ = [
     "Use",
     "Value",
     "Variable",
+    "nearest_names",
     "parse",
     "print_graph",
     "verify",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import OptionError, TypeInferenceError, VerifyError
+from memopt.ir.names import nearest_names
 from memopt.ir.storage import Storage
 from memopt.ir.value import Node, Use, Value
 from memopt.ops import Attrs, get_op
@@ -31,6 +32,7 @@ class Graph:
     inputs   the feeds, in order          params   values whose data the graph carries (weights, constants, state)
     outputs  what a run returns           nodes    in execution order
     storage  value -> variable -> buffer  donated  names of feeds whose bytes the plan may overwrite
+    excluded names of values that passes must leave alone
     param_devices  parameter name -> the device that it lives on, where that is not the machine's default
     """
 
@@ -42,6 +44,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.storage = Storage()
         self.donated: set[str] = set()
+        self.excluded: set[str] = set()
         self.param_devices: dict[str, str] = {}
         self._data: dict[str, NDArray[Any]] = {}
         self._values: dict[str, Value] = {}
@@ -60,7 +63,7 @@ class Graph:
         try:
             return self._values[name.removeprefix("%")]
         except KeyError:
-            raise OptionError(f"graph {self.name!r} has no value {name!r}") from None
+            raise OptionError(f"graph {self.name!r} has no value {name!r}{nearest_names(self, name)}") from None
 
     def node(self, name: str) -> Node:
         """The node of that name."""
@@ -281,6 +284,7 @@ class Graph:
             values.update((old, new) for old, new in zip(node.outputs, nodes[node].outputs, strict=True) if old and new)
             nodes[node].controls = [nodes[before] for before in node.controls]
         twin.set_outputs(values[value] for value in self.outputs)
+        twin.excluded = set(self.excluded)
         twin.storage = self.storage.copy(values)
         return twin
 
