@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from memopt.devices import Machine
 from memopt.errors import CapacityError, OptionError
@@ -15,7 +15,8 @@ from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPo
 from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
-from memopt.report import Table, plan_table
+from memopt.recipe import Recipe, keep_values, leave_out
+from memopt.report import Explanation, Table, ValueExplanation, WhatIf, explain_plan, explain_value, plan_table
 from memopt.types import format_bytes
 from memopt.validate import validate as validate_plan
 
@@ -30,8 +31,40 @@ class Plan(MemoryPlan):
     """A memory plan that can run itself.
 
     graph, program, slots, devices, decisions: see `MemoryPlan`. `str(plan.program)` is the program's text. The
-    executor is made on the first run, and kept.
+    executor is made on the first run, and kept. `recipe` is what it was compiled from (None if it was loaded).
     """
+
+    recipe: Recipe | None = field(default=None, repr=False)
+
+    @overload
+    def explain(self, value: None = None, *, seconds: float = ...) -> Explanation: ...
+
+    @overload
+    def explain(self, value: str, *, seconds: float = ...) -> ValueExplanation: ...
+
+    def explain(self, value: str | None = None, *, seconds: float = 2.0) -> Explanation | ValueExplanation:
+        """Who is live at the peak and why, what the passes decided there, and the next best moves; or, with the name of
+        a `value`, all about that one: its bytes, when, who shares them, what was refused about it.
+
+        Both print, and have `to_dict()`. Moves are measured by compiling once more, for about `seconds` in all. Raises
+        `OptionError` for a value that there is not.
+        """
+        what_if = None
+        if self.recipe is not None and self.recipe.is_current():
+            what_if = WhatIf(self.recipe.graph, self.recipe.options, self.replan)
+        return explain_plan(self, what_if, seconds) if value is None else explain_value(self, value, what_if)
+
+    def replan(self, graph: Graph | None = None, **changes: Any) -> Plan:
+        """The plan that `compile` makes with these options changed, or of another `graph`.
+
+        Raises `OptionError` if the plan was loaded from a file, or its graph was changed since.
+        """
+        if self.recipe is None:
+            raise OptionError("this plan was loaded from a file, which does not say how it was made: compile it again")
+        if graph is None and not self.recipe.is_current():
+            raise OptionError(f"graph {self.graph.name!r} was changed since this plan was made: compile it again")
+        options: dict[str, Any] = {**self.recipe.options, **changes}
+        return compile(self.recipe.graph if graph is None else graph, **options)
 
     def report(self) -> Table:
         """What each device needs, byte by byte: a table to print (`str` of it is plain text of at most 80 columns)."""
@@ -88,6 +121,8 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     transfer_lifetime: Literal["last-read", "step"] = "last-read",
     share_transfers: bool = False,
     donate: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    without: Sequence[str] = (),
     validate: bool = True,
     scratch_bytes: int = 1 << 20,
     pack_seconds: float = 2.0,
@@ -100,6 +135,8 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
                results
     free       "never" shows what eager freeing earns  transfer_lifetime, share_transfers   see `LoweringOptions`
     donate     names of feeds whose bytes the plan may overwrite
+    keep       names of values that hold to the end, as if they were outputs: `plan.run(feeds).kept[name]`
+    without    names of passes to leave out, and of values (`%name` if a pass has that name too) that share with nobody
     validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all
                the same
     scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the
@@ -107,12 +144,15 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
 
     Raises `PassError`, `PlanError`, `CapacityError`, `OptionError`.
     """
+    given = {name: value for name, value in locals().items() if name not in ("graph", "observer")}
     options = LoweringOptions(transfer, free, transfer_lifetime, share_transfers, scratch_bytes)
     machine = machine or Machine.host_only()
-    chosen = find_passes(passes)
     verify(graph)
+    recipe = Recipe.of(graph, given)
     graph = graph.copy()
     _donate(graph, donate)
+    kept = keep_values(graph, keep)
+    chosen = leave_out(graph, find_passes(passes), without)
     decisions: list[Decision] = resolve_devices(graph, machine)
     for result in run_pipeline(graph, chosen, observer):
         decisions.extend(result.decisions)
@@ -125,6 +165,8 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
         {name: _use(program, name, packing) for name, packing in packings.items()},
         (*decisions, *lowered),
         passes if isinstance(passes, str) else "+".join(one.name for one in chosen) or "none",
+        kept,
+        recipe,
     )
     _check_capacity(plan)
     if validate:

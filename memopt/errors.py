@@ -20,6 +20,7 @@ __all__ = [
     "InvalidPlanError",
     "LoadError",
     "MemoptError",
+    "MissingValueError",
     "OptionError",
     "PackingInputError",
     "ParseError",
@@ -101,6 +102,13 @@ class InvalidPlanError(PlanError):
 
 class FeedError(MemoptError):
     """Feeds do not fit the graph: a missing or unknown name, a wrong shape or dtype."""
+
+
+class MissingValueError(MemoptError, KeyError):
+    """A run's result has no such value: it was not kept, or there is none; the message says how to keep it."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class ExecutionError(MemoptError):

@@ -85,6 +85,7 @@ def plan_to_dict(plan: MemoryPlan) -> dict[str, Any]:
         **{name: [[r.name, _operand_list(r.operand)] for r in getattr(program, name)] for name in _PLACES},
         "devices": {name: dataclasses.asdict(use) for name, use in plan.devices.items()},
         "decisions": [dataclasses.asdict(decision) for decision in plan.decisions],
+        "options": {name: list(names) for name, names in plan.options.items() if isinstance(names, tuple)},
     }
 
 
@@ -119,6 +120,7 @@ def plan_from_dict(data: Any) -> MemoryPlan:
             {name: DeviceUse(**use) for name, use in data["devices"].items()},
             decisions,
             str(data["strategy"]),
+            {str(name): tuple(map(str, names)) for name, names in data.get("options", {}).items()},
         )
     except MemoptError as error:
         raise LoadError(str(error)) from None

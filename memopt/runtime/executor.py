@@ -14,15 +14,17 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from memopt.errors import ExecutionError
+from memopt.errors import ExecutionError, MissingValueError
 from memopt.ir import Graph
 from memopt.plan import MemoryPlan
 from memopt.runtime.entry import entry_address, frame_words
+from memopt.runtime.fates import missing_message, option_names, value_fates
 from memopt.runtime.memory import Region, allocate, borrow, touched_bytes
 from memopt.runtime.reference import check_feeds, initial_state
 from memopt.runtime.rows import Row, make_rows, operand_view
@@ -51,11 +53,22 @@ class Measured:
 
 
 class RunResult(dict[str, Array]):
-    """Output name -> array. `host_calls` are the nodes that ran as NumPy; `measured` is set by `measure=True`."""
+    """Output name -> array. `host_calls` are the nodes that ran as NumPy; `measured` is set by `measure=True`.
+
+    `kept` holds the values of `compile(keep=...)`. Asking for a value that is gone raises `MissingValueError`, which says
+    how to keep it.
+    """
 
     host_calls: tuple[str, ...] = ()
     measured: Measured | None = None
     seconds: float = 0.0
+    kept: Mapping[str, Array] = MappingProxyType({})
+    _fates: Mapping[str, str] = MappingProxyType({})
+
+    def __missing__(self, name: str) -> Array:
+        if name in self.kept:
+            return self.kept[name]
+        raise MissingValueError(missing_message(name, [*self, *self.kept], self._fates))
 
 
 @dataclass(slots=True)
@@ -72,6 +85,7 @@ class Executor:
         self.plan = plan
         self._lock = threading.Lock()
         self._initial = initial_state(plan.graph)
+        self._fates = value_fates(plan)
         self._written = {result.name for result in plan.program.finals if result.operand.value != result.name}
         self.regions = self._allocate()
         self._loaded = _load(make_rows(plan, self.regions))
@@ -199,6 +213,11 @@ class Executor:
                 results[result.name] = out[result.name]
             else:
                 results[result.name] = np.array(array, dtype=value.dtype, order="C")
+        options = self.plan.options
+        results.kept = {name: results[name] for name in option_names(options, "keep")}
+        for name in option_names(options, "extra_outputs"):
+            del results[name]
+        results._fates = self._fates
         return results
 
     def _check_out(self, out: Mapping[str, Array]) -> None:
