@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from memopt.ir import Node, Value
 from memopt.lowering.program import Call, Operand
-from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, InplacePair
+from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, InplacePair, KernelQuery
 from memopt.types import TensorType
 from memopt.validate.explain import check_holds
 from memopt.validate.images import stored_layout
@@ -41,6 +41,7 @@ def run_call(state: State, index: int, call: Call) -> None:
     _check_device(state, node, call)
     if not _layout_known(state, node, call):
         return
+    _check_scratch(state, node, call)
     reads = _reads(state, node, call)
     writes = _writes(state, node, call)
     for read in reads:
@@ -117,6 +118,22 @@ def _layout_known(state: State, node: Node, call: Call) -> bool:
     kind = "wrong-form" if call.layout == "NHWC" else "malformed"
     state.say(kind, _first(node), f"there is no kernel of {node.op} for the layout {call.layout!r}")
     return kind == "wrong-form"
+
+
+def _check_scratch(state: State, node: Node, call: Call) -> None:
+    """The call plans at least the workspace that its kernel takes (a call without a kernel takes none)."""
+    spec, device = node.spec, state.devices.get(call.device)
+    if device is None:
+        return
+    inputs, outputs = (
+        tuple(None if type is None else type.with_dtype(device.kernel_dtype(type.dtype)) for type in types)
+        for types in (node.input_types, node.output_types)
+    )
+    query = KernelQuery(inputs, outputs, node.attrs, call.layout, state.program.scratch_limit)
+    need = spec.workspace(query)
+    if need and need > call.scratch_bytes and spec.kernel(query) is not None:
+        message = f"the kernel of {node.op} needs {need} bytes of scratch; the call plans {call.scratch_bytes}"
+        state.say("out-of-bounds", _first(node), message)
 
 
 # -- operands ------------------------------------------------------------------------------------------------------

@@ -114,8 +114,11 @@ def finish(state: State) -> None:
             state.say("malformed", name, f"node {node.name} ({node.op}) never runs")
     for value, result in _results(state, state.program.results, state.graph.outputs, "output").items():
         _check_output(state, value, result)
-    for param, last in last_values(state.graph).items():
+    last_of = last_values(state.graph)
+    for param, last in last_of.items():
         _check_home(state, param, last, "lost-parameter")
+    for param, result in _results(state, state.program.finals, state.graph.params, "last value of").items():
+        _check_final(state, param, last_of[param], result)
     for feed in state.graph.inputs:
         if feed.name not in state.graph.donated:
             _check_home(state, feed, feed, "lost-feed")
@@ -133,6 +136,21 @@ def _check_output(state: State, value: Value, result: Result) -> None:
         state.say("wrong-form", value.name, f"output %{value.name} is {value.type}, but is fetched as {placed}", place)
         return
     check_holds(state, place, value, state.images.image(value, placed.dtype, placed.layout), "lost-output")
+
+
+def _check_final(state: State, param: Value, last: Value, result: Result) -> None:
+    """The program says that the parameter's last value is at its home, and which value that is (runs go by both)."""
+    place = state.place(result.operand, param, "last value of")
+    home = state.homes.get(param)
+    if place is None or home is None:
+        return
+    placed = result.operand.placement
+    if place[:3] != home[:3] or (placed.dtype, placed.layout) != (param.dtype, DEFAULT_LAYOUT):
+        text = f"the program says that parameter %{param.name} ends at {place} as {placed}, but its home is {home}"
+        state.say("lost-parameter", param.name, text, place, ("final", param))
+    elif result.operand.value != last.name:
+        text = f"parameter %{param.name} ends as %{result.operand.value}, says the program, but that is %{last.name}"
+        state.say("lost-parameter", param.name, text, place, ("final", param))
 
 
 def _check_home(state: State, value: Value, last: Value, kind: str) -> None:

@@ -77,6 +77,8 @@ def _check_slot(plan: MemoryPlan, buffer: ProgramBuffer, slot: Slot, device: Dev
 
     if slot.size < buffer.size_bytes:
         say("out-of-bounds", f"needs {buffer.size_bytes} bytes, but its slot has {slot.size}")
+    if slot.space != "arena" and slot.offset:
+        say("out-of-bounds", f"does not start where its allocation of {slot.size} bytes does")
     if not buffer.size_bytes or slot.space != "arena":
         return
     if slot.offset % device.alignment:

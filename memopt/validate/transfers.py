@@ -54,8 +54,10 @@ def run_transfer(state: State, transfer: Transfer) -> None:
         )
     if target.space.pinned:
         state.check_pinned(target, None)
-    parts = [] if source.freed else _parts(source)
-    parts = _relayout(state, parts, values[0], (transfer.source.placement, transfer.target.placement))
+    if source.freed:
+        state.drop(target)
+        return
+    parts = _relayout(state, _parts(source), values[0], (transfer.source.placement, transfer.target.placement))
     for part in parts:
         place = target._replace(lo=target.lo + part.lo, hi=target.lo + part.hi)
         content = part.content
@@ -63,8 +65,6 @@ def run_transfer(state: State, transfer: Transfer) -> None:
             state.drop(place)
         else:
             state.write(place, content.value, part.image, content, part.fault)
-    if source.freed:
-        state.drop(target)
 
 
 def _value(state: State, operand: Operand, role: str) -> Value | None:
@@ -87,8 +87,9 @@ def _check_kind(state: State, transfer: Transfer, value: Value, places: tuple[Pl
     if transfer.kind == "home":
         if places[1] not in state.homes.values():
             state.say("malformed", value.name, f"{text}, which is the home of no parameter", places[1])
-        return
-    if transfer.kind not in ("layout", "dtype", "device"):
+        if len(changes) > 1:
+            state.say("wrong-form", value.name, f"{text}; one transfer changes one of layout, dtype, device", places[1])
+    elif transfer.kind not in ("layout", "dtype", "device"):
         state.say(
             "malformed",
             value.name,
@@ -97,7 +98,7 @@ def _check_kind(state: State, transfer: Transfer, value: Value, places: tuple[Pl
     elif changes != [transfer.kind]:
         kind = "wrong-device" if "device" in (*changes, transfer.kind) else "wrong-form"
         state.say(kind, value.name, f"{text}; a {transfer.kind} transfer changes that and nothing else", places[1])
-    if transfer.kind == "layout" and len(value.shape) != 4:
+    if "layout" in changes and len(value.shape) != 4:
         state.say("wrong-form", value.name, f"{text}, but %{value.name} is {value.type}, not of rank 4", places[1])
 
 
@@ -116,7 +117,7 @@ def _relayout(state: State, parts: list[Part], value: Value, placements: tuple[P
     """The parts after the copy's conversion: first of the layout, then of the dtype."""
     before, after = placements
     orders = stored_layout(value.shape, before.layout), stored_layout(value.shape, after.layout)
-    if orders[0] != orders[1]:
+    if orders[0] != orders[1] and parts:
         parts = [_reordered(parts, value, before, orders[1] == NCHW)]
     if before.dtype != after.dtype:
         sizes = itemsize(before.dtype), itemsize(after.dtype)

@@ -13,6 +13,7 @@ from memopt.ir import Graph
 from memopt.lowering.program import Call, Free, Instruction, Operand, Program, ProgramBuffer, Rebind, Result, Transfer
 from memopt.plan import DeviceUse, MemoryPlan, Slot
 from memopt.validate import Finding, validate
+from memopt.validate.ends import last_values
 
 
 class Sketch:
@@ -100,7 +101,9 @@ class Sketch:
         feeds = tuple(Result(value.name, start[value.name]) for value in self.graph.inputs)
         params = tuple(Result(value.name, start[value.name]) for value in self.graph.params)
         results = tuple(Result(name, operand) for name, operand in self.results.items())
-        program = Program(self.machine, tuple(self.instructions), tuple(self.buffers), feeds, params, results, params)
+        last = last_values(self.graph)
+        finals = tuple(Result(v.name, replace(start[v.name], value=last[v].name)) for v in self.graph.params)
+        program = Program(self.machine, tuple(self.instructions), tuple(self.buffers), feeds, params, results, finals)
         devices = {
             device.name: DeviceUse(
                 height_bytes=max(
