@@ -1,7 +1,9 @@
-"""The intermediate representation: values, nodes, graphs, storage, and their text."""
+"""The intermediate representation: values, nodes, graphs, storage, their text, and the builders that write them."""
 
-from memopt.ir.builder import GraphBuilder
+from memopt.ir.builder import GraphBuilder, TensorBuilder, as_value
 from memopt.ir.graph import Graph
+from memopt.ir.handle import Tensor
+from memopt.ir.inplace import InplaceNotes, InplacePlace, InplaceRequest
 from memopt.ir.names import nearest_names
 from memopt.ir.storage import Buffer, Storage, Variable
 from memopt.ir.text import parse, print_graph
@@ -12,11 +14,17 @@ __all__ = [
     "Buffer",
     "Graph",
     "GraphBuilder",
+    "InplaceNotes",
+    "InplacePlace",
+    "InplaceRequest",
     "Node",
     "Storage",
+    "Tensor",
+    "TensorBuilder",
     "Use",
     "Value",
     "Variable",
+    "as_value",
     "nearest_names",
     "parse",
     "print_graph",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import OptionError, TypeInferenceError, VerifyError
+from memopt.ir.inplace import InplaceNotes
 from memopt.ir.names import nearest_names
 from memopt.ir.storage import Storage
 from memopt.ir.value import Node, Use, Value
@@ -33,6 +34,7 @@ class Graph:
     outputs  what a run returns           nodes    in execution order
     storage  value -> variable -> buffer  donated  names of feeds whose bytes the plan may overwrite
     excluded names of values that passes must leave alone
+    inplace  in-place methods that were written, and what gradients stop at (`memopt.ir.InplaceNotes`)
     param_devices  parameter name -> the device that it lives on, where that is not the machine's default
     """
 
@@ -49,6 +51,9 @@ class Graph:
         self._data: dict[str, NDArray[Any]] = {}
         self._values: dict[str, Value] = {}
         self._nodes: dict[str, Node] = {}
+        self.inplace = InplaceNotes()
+        self._taken: dict[str, int] = {}  # stem -> c: stem, stem.2, ..., stem.c all name a value or a node
+        self._taken_values: dict[str, int] = {}  # the same of values alone
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -193,18 +198,18 @@ class Graph:
 
     def fresh_name(self, stem: str) -> str:
         """`stem`, or `stem.2`, … : a name that no value and no node has."""
-        name, count = stem, 1
-        while name in self._values or name in self._nodes:
+        count = self._taken.get(stem, 0) + 1
+        while (name := _numbered(stem, count)) in self._values or name in self._nodes:
             count += 1
-            name = f"{stem}.{count}"
+        self._taken[stem] = count - 1
         return name
 
     def fresh_value_name(self, stem: str) -> str:
         """`stem`, or `stem.2`, … : a name that no value has (a node may)."""
-        name, count = stem, 1
-        while name in self._values:
+        count = self._taken_values.get(stem, 0) + 1
+        while (name := _numbered(stem, count)) in self._values:
             count += 1
-            name = f"{stem}.{count}"
+        self._taken_values[stem] = count - 1
         return name
 
     # -- editing ------------------------------------------------------------------------------------------------
@@ -217,6 +222,7 @@ class Graph:
             return
         self._check_new_names([name])
         del self._values[value.name]
+        self._release(value.name)
         self._values[name] = value
         old, value.name = value.name, name
         self.storage.relabel(value, old)
@@ -244,11 +250,13 @@ class Graph:
         for _, value in node.real_outputs:
             self.storage.forget(value)
             del self._values[value.name]
+            self._release(value.name)
         for other in self.nodes:
             if node in other.controls:
                 other.controls.remove(node)
         self.nodes.remove(node)
         del self._nodes[node.name]
+        self._release(node.name)
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every reader of `old` (nodes and outputs) read `new` instead; both have the same type."""
@@ -286,6 +294,7 @@ class Graph:
         twin.set_outputs(values[value] for value in self.outputs)
         twin.excluded = set(self.excluded)
         twin.storage = self.storage.copy(values)
+        twin.inplace = self.inplace.copy()
         return twin
 
     def __str__(self) -> str:
@@ -305,6 +314,14 @@ class Graph:
         self._values[value.name] = value
         self.storage.define(value, None if updated is None else self.storage.variable(updated))
         return value
+
+    def _release(self, name: str) -> None:
+        """`name` names nothing any more: `fresh_name` may give it again."""
+        stem, _, number = name.rpartition(".")
+        for taken in (self._taken, self._taken_values):
+            taken.pop(name, None)
+            if number.isdecimal() and stem in taken:
+                taken[stem] = min(taken[stem], max(int(number) - 1, 0))
 
     @staticmethod
     def _updated(node: Node, output: int) -> Value | None:
@@ -341,3 +358,7 @@ class Graph:
         if tuple(data.shape) != type.shape or data.dtype.name != type.dtype:
             raise TypeInferenceError(f"parameter %{name} is {type}, its data is {data.dtype.name}{list(data.shape)}")
         return np.ascontiguousarray(data).reshape(type.shape)
+
+
+def _numbered(stem: str, count: int) -> str:
+    return stem if count == 1 else f"{stem}.{count}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memopt.ops import movement_copy, movement_fill, movement_grad, movement_join, movement_views
+from memopt.ops import movement_assign, movement_copy, movement_fill, movement_grad, movement_join, movement_views
 from memopt.ops.movement_rules import GRADIENTS
 from memopt.ops.spec import OpSpec
 
@@ -14,4 +14,5 @@ _FORWARD = (*movement_views.OPS, *movement_copy.OPS, *movement_join.OPS, *moveme
 OPS: tuple[OpSpec, ...] = (
     *(replace(spec, gradient=GRADIENTS.get(spec.name)) for spec in _FORWARD),
     *movement_grad.OPS,
+    *movement_assign.OPS,
 )
