@@ -19,9 +19,9 @@ from memopt.packing.table import Ints, Part, Table
 __all__ = ["Placement", "Planner", "first_fit_by_size", "warm_up"]
 
 Placement = tuple[int, Ints]
-_FEW_ORDERS = 200_000  # a fast plan tries so many orders that their buffers add up to about this, and at least two
+_FEW_ORDERS = 150_000  # a fast plan tries so many orders that their buffers add up to about this, and at least one
 _ALWAYS_FIT = 10_000  # up to this many buffers first-fit runs to its end (quadratic at worst)
-_WORK = 30_000_000  # steps that first-fit may take above that
+_WORK = 10_000_000  # steps that first-fit may take above that
 _ROOMY = 2**62  # the skyline stays below this, so that its sums cannot wrap
 
 
@@ -42,7 +42,7 @@ class Planner:
     @property
     def first_attempts(self) -> range:
         """The attempts that a fast plan makes."""
-        few = max(2, _FEW_ORDERS // max(self.table.size.size, 1))
+        few = max(1, _FEW_ORDERS // max(self.table.size.size, 1))
         return range(min(len(self.keys), few))
 
     def attempt(self, number: int, limit: int) -> Placement | None:
