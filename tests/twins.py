@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memopt.ir import Graph, Node, Value
 
-__all__ = ["content", "is_live", "must_hold_at_the_end", "storage_faults"]
+__all__ = ["content", "is_live", "labels", "must_hold_at_the_end", "storage_faults"]
 
 
 def must_hold_at_the_end(graph: Graph) -> set[Value]:
@@ -60,6 +60,21 @@ def content(value: Value) -> tuple[Value, int]:
     return root, inner + offset
 
 
+def labels(value: Value) -> list[tuple[Value, int]]:
+    """(root, byte of it) for each byte of `value`, through views and joins."""
+    node = value.producer
+    root, offset = content(value)
+    if root is not value:
+        return labels(root)[offset : offset + value.nbytes]
+    found = [(value, i) for i in range(value.nbytes)]
+    join = None if node is None else node.spec.join_of(value.index)
+    for index, source in enumerate(node.inputs if node is not None and join is not None else ()):
+        at = join.byte_offset(node.input_types, node.output_types, node.attrs, index)
+        if source is not None and at is not None:
+            found[at : at + source.nbytes] = labels(source)
+    return found
+
+
 def storage_faults(graph: Graph) -> list[str]:
     """Run the nodes over labelled bytes; every read that does not find its value, and every forbidden overwrite."""
     return list(_Bytes(graph).run())
@@ -72,6 +87,7 @@ class _Bytes:
         self._graph = graph
         self._number = {value: i + 1 for i, value in enumerate(graph.values)}
         self._bytes: dict[Any, NDArray[np.int64]] = {}
+        self._labels: dict[Value, NDArray[np.int64]] = {}
         for value in graph.values:
             buffer, end = graph.storage.buffer(value), graph.storage.variable(value).offset + value.nbytes
             if len(self._bytes.get(buffer, ())) < end:
@@ -99,8 +115,11 @@ class _Bytes:
         return self._bytes[self._graph.storage.buffer(value)][low : low + value.nbytes]
 
     def _label(self, value: Value) -> NDArray[np.int64]:
-        root, offset = content(value)
-        return (self._number[root] << 32) + offset + np.arange(value.nbytes)
+        found = self._labels.get(value)
+        if found is None:
+            found = np.array([(self._number[root] << 32) + i for root, i in labels(value)], np.int64)
+            self._labels[value] = found
+        return found
 
     def _check(self, value: Value, when: str) -> Iterator[str]:
         if not np.array_equal(self._place(value), self._label(value)):
@@ -110,8 +129,8 @@ class _Bytes:
         """Outputs that lie over inputs in a way that the op does not allow."""
         storage = self._graph.storage
         for number, output in node.real_outputs:
-            over = [(i, v) for i, v in node.data_inputs if np.shares_memory(self._place(v), self._place(output))]
-            if not over or np.array_equal(self._place(output), self._label(output)):  # a view: it is there already
+            over = [(i, v) for i, v in node.data_inputs if self._is_changed(v, output)]  # the rest is there already
+            if not over:
                 continue
             low = storage.variable(output).offset
             if any(storage.variable(v).offset != low for _, v in over):
@@ -119,6 +138,15 @@ class _Bytes:
             allowed = [i for i, _ in over if self._allows(node, number, i, alone=len(over) == 1)]
             if not allowed or any(v.type != node.inputs[allowed[0]].type for _, v in over):
                 yield f"%{output.name} overwrites an input of {node.name}"
+
+    def _is_changed(self, value: Value, output: Value) -> bool:
+        """Whether writing `output` changes bytes in which `value` lies."""
+        storage = self._graph.storage
+        if storage.buffer(value) is not storage.buffer(output):
+            return False
+        low, start = storage.variable(output).offset, storage.variable(value).offset
+        changed = low + np.flatnonzero(self._place(output) != self._label(output))
+        return bool(((changed >= start) & (changed < start + value.nbytes)).any())
 
     @staticmethod
     def _allows(node: Node, output: int, index: int, *, alone: bool) -> bool:

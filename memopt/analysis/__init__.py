@@ -1,6 +1,6 @@
 """What passes, orders and reports ask of a graph: liveness, aliases, occupancy, and who may share with whom."""
 
-from memopt.analysis.alias import Aliases, analyze_aliases, view_source
+from memopt.analysis.alias import Aliases, Run, analyze_aliases, joined_at, view_source
 from memopt.analysis.inplace import walk_inplace
 from memopt.analysis.liveness import (
     Interval,
@@ -39,6 +39,7 @@ __all__ = [
     "Order",
     "Reason",
     "ReuseRecord",
+    "Run",
     "Tenant",
     "Verdict",
     "analyze_aliases",
@@ -47,6 +48,7 @@ __all__ = [
     "buffer_interval",
     "buffer_size",
     "candidates_of",
+    "joined_at",
     "judge",
     "live_profile",
     "op_refusal",

@@ -1,15 +1,29 @@
-"""Which values hold the same bytes by definition: views and the values that they are views of.
+"""Which values hold the same bytes by definition: views, what they are views of, and what is joined of parts.
 
 Holds true: `root(value)` is `(r, d)` where `r` is no view, and `value`'s bytes are `r`'s bytes from `d` on, unchanged
-and in order. Two values with one root hold the same content wherever their bytes, placed by those offsets, coincide.
-What a value *holds* is said here; where it is *stored* is `graph.storage`. Linear in nodes.
+and in order. `runs(value)` goes on through joins (`Concat`): it cuts the value into the fewest runs of bytes of values
+that are neither views nor joined. Two values hold the same content in bytes that both cover if their runs say so;
+`agree` asks that. What a value *holds* is said here; where it is *stored* is `graph.storage`. Linear in nodes and runs.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from memopt.ir import Graph, Value
 
-__all__ = ["Aliases", "analyze_aliases", "view_source"]
+__all__ = ["Aliases", "Run", "analyze_aliases", "joined_at", "view_source"]
+
+
+class Run(NamedTuple):
+    """Bytes `[low, high)` of a value are bytes of `root` from `at` on."""
+
+    low: int
+    high: int
+    root: Value
+    at: int
 
 
 def view_source(value: Value) -> tuple[Value, int] | None:
@@ -25,11 +39,26 @@ def view_source(value: Value) -> tuple[Value, int] | None:
     return None if offset is None else (source, offset)
 
 
-class Aliases:
-    """The root of each value and the values of each root, both in the order of definition."""
+def joined_at(value: Value) -> list[tuple[int, Value, int]]:
+    """(number of the input, the input, where its bytes lie in `value`) for each non-empty input that `value` joins."""
+    node = value.producer
+    join = None if node is None else node.spec.join_of(value.index)
+    if node is None or join is None:
+        return []
+    found = []
+    types = (node.input_types, node.output_types, node.attrs)
+    for index, source in enumerate(node.inputs):
+        offset = None if source is None else join.byte_offset(*types, index)
+        if source is not None and offset is not None and source.nbytes:
+            found.append((index, source, offset))
+    return found
 
-    def __init__(self, roots: dict[Value, tuple[Value, int]]) -> None:
-        self._roots = roots
+
+class Aliases:
+    """The root of each value, the values of each root, both in the order of definition, and the runs of each value."""
+
+    def __init__(self, roots: dict[Value, tuple[Value, int]], runs: dict[Value, tuple[Run, ...]]) -> None:
+        self._roots, self._runs = roots, runs
         self._views: dict[Value, list[Value]] = {}
         for value, (root, _) in roots.items():
             self._views.setdefault(root, []).append(value)
@@ -42,15 +71,78 @@ class Aliases:
         """Every value with the same root, itself included."""
         return tuple(self._views[self._roots[value][0]])
 
+    def runs(self, value: Value) -> tuple[Run, ...]:
+        """What the value's bytes are, without gaps and in order; none if it has no bytes."""
+        return self._runs[value]
+
+    def agree(self, a: Value, b: Value, shift: int) -> bool:
+        """Whether both hold the same content in all bytes that both cover, `b` starting at byte `shift` of `a`."""
+        low, high = max(0, shift), min(a.nbytes, shift + b.nbytes)
+        if low >= high:
+            return True
+        runs_a, runs_b = self._runs[a], self._runs[b]
+        i, j = _run_at(runs_a, low), _run_at(runs_b, low - shift)
+        while i < len(runs_a) and j < len(runs_b):
+            run_a, run_b = runs_a[i], runs_b[j]
+            if max(run_a.low, run_b.low + shift) >= high:
+                break
+            if run_a.root is not run_b.root or run_a.at - run_a.low != run_b.at - run_b.low - shift:
+                return False
+            ends = run_a.high, run_b.high + shift
+            i, j = i + (ends[0] <= ends[1]), j + (ends[1] <= ends[0])
+        return True
+
 
 def analyze_aliases(graph: Graph) -> Aliases:
     """The aliases of all values of `graph`."""
     roots: dict[Value, tuple[Value, int]] = {}
+    runs: dict[Value, tuple[Run, ...]] = {}
     for value in graph.values:
         source = view_source(value)
         if source is None:
             roots[value] = (value, 0)
+            runs[value] = _joined(value, runs)
         else:
             root, offset = roots[source[0]]
             roots[value] = (root, offset + source[1])
-    return Aliases(roots)
+            runs[value] = tuple(_cut(runs[source[0]], source[1], source[1] + value.nbytes, -source[1]))
+    return Aliases(roots, runs)
+
+
+def _joined(value: Value, runs: dict[Value, tuple[Run, ...]]) -> tuple[Run, ...]:
+    """The runs of a value that is no view: those of the inputs that it joins, and its own bytes between them."""
+    found: list[Run] = []
+    at = 0
+    for _, source, offset in sorted(joined_at(value), key=lambda part: part[2]):
+        if offset > at:
+            found.append(Run(at, offset, value, at))
+        found += _cut(runs[source], 0, source.nbytes, offset)
+        at = offset + source.nbytes
+    if at < value.nbytes:
+        found.append(Run(at, value.nbytes, value, at))
+    return tuple(_merged(found))
+
+
+def _cut(runs: tuple[Run, ...], low: int, high: int, move: int) -> list[Run]:
+    """Bytes `[low, high)` of `runs`, counted from `low + move` on."""
+    found = []
+    for run in runs:
+        a, b = max(run.low, low), min(run.high, high)
+        if a < b:
+            found.append(Run(a + move, b + move, run.root, run.at + a - run.low))
+    return found
+
+
+def _merged(runs: Iterable[Run]) -> list[Run]:
+    """The same with neighbours made one where the root runs on."""
+    found: list[Run] = []
+    for run in runs:
+        if found and found[-1].root is run.root and found[-1].at + found[-1].high - found[-1].low == run.at:
+            found[-1] = found[-1]._replace(high=run.high)
+        else:
+            found.append(run)
+    return found
+
+
+def _run_at(runs: tuple[Run, ...], byte: int) -> int:
+    return bisect_right(runs, byte, key=lambda run: run.low) - 1

@@ -129,10 +129,8 @@ class Occupancy:
         return self._first[self.graph.storage.buffer(value)][2] is value
 
     def same_content(self, a: Tenant, b: Tenant) -> bool:
-        """Whether both hold the same bytes of one root, at the same place."""
-        root_a, offset_a = self.aliases.root(a.value)
-        root_b, offset_b = self.aliases.root(b.value)
-        return root_a is root_b and a.low - offset_a == b.low - offset_b
+        """Whether both hold the same content in the bytes that both have."""
+        return self.aliases.agree(a.value, b.value, b.low - a.low)
 
     def clashes(self, moving: Buffer, into: Buffer, shift: int) -> Iterator[tuple[Tenant, Tenant]]:
         """Pairs (tenant of `moving`, tenant of `into`) that overlap in time and, `moving` shifted, in bytes, and do not

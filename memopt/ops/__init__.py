@@ -1,6 +1,6 @@
 """The ops: one file a family, one `OpSpec` an op. Importing this package registers them all."""
 
-from memopt.ops import blas, conv, elementwise, movement, nn, pool, reduction, update
+from memopt.ops import blas, conv, elementwise, movement, nn, pool, reduction, resize, update
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
     ANY_LAYOUT,
@@ -12,6 +12,7 @@ from memopt.ops.spec import (
     GradientRule,
     InplacePair,
     Input,
+    Join,
     KernelCall,
     KernelQuery,
     OpSpec,
@@ -31,6 +32,7 @@ __all__ = [
     "GradientRule",
     "InplacePair",
     "Input",
+    "Join",
     "KernelCall",
     "KernelQuery",
     "OpSpec",
@@ -44,4 +46,5 @@ __all__ = [
     "scratch_limit",
 ]
 
-register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *conv.OPS, *pool.OPS, *nn.OPS, *update.OPS)
+register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *conv.OPS, *pool.OPS, *nn.OPS, *resize.OPS)
+register(*update.OPS)

@@ -104,6 +104,11 @@ def _concat_offset(types: Types, outputs: Types, attrs: Attrs, index: int) -> in
     return sum(data_type(types, i).nbytes for i in range(index))
 
 
+def _only_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -> int | None:
+    """A Concat of one input is a view of it."""
+    return 0 if len(types) == 1 else None
+
+
 def _parts(source: TensorType, attrs: Attrs, count: int) -> tuple[int, tuple[int, ...]]:
     """The axis of a Split, and the length of each part."""
     axis = norm_axis(int_attr(attrs, "axis"), source.rank)
@@ -251,6 +256,7 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_concat,
         reference=_concat,
         attrs={"axis": Attr("int", required=True)},
+        views=(View(0, 0, _only_offset),),
         joins=(Join(0, _concat_offset),),
         inplace=(InplacePair(0, 0, _concat_refusal),),
         kernel=_concat_kernel,

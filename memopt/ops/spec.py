@@ -31,6 +31,7 @@ __all__ = [
     "GradientRule",
     "InplacePair",
     "Input",
+    "Join",
     "KernelCall",
     "KernelQuery",
     "OpSpec",
@@ -108,6 +109,19 @@ class View:
     output: int
     input: int
     byte_offset: Callable[[Types, Types, Attrs, int], int | None] = _no_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Output `output` holds the bytes of inputs, unchanged, each as one run: the inverse of a view.
+
+    `byte_offset(input_types, output_types, attrs, input)` says where in the output's bytes input number `input` starts,
+    or None if for these types it is not one contiguous run there. The kernel leaves an input that lies there already
+    as it is. Bytes of the output that no input covers are its own.
+    """
+
+    output: int
+    byte_offset: Callable[[Types, Types, Attrs, int], int | None]
 
 
 #: Why this pair must not be computed in place for these types, or None where it may.
@@ -222,7 +236,8 @@ class OpSpec:
     reference   `reference(arrays, attrs, output_types) -> arrays`: NumPy, never in place, never a view of an input; the
                 oracle's and the host call's implementation. Arrays have exactly the output types' shapes and dtypes.
     attrs       the attributes, with kinds and defaults
-    views       outputs that hold bytes of an input      inplace   pairs that may be computed in place
+    views       outputs that hold bytes of an input      joins     outputs that hold all bytes of inputs
+    inplace     pairs that may be computed in place
     updates     output -> input: that output is written to the input's *variable* by definition
     random      whether it draws numbers (from its `seed` attribute: recomputation replays it)
     workspace   `workspace(query) -> bytes` of scratch that the kernel needs, planned, never hidden
@@ -240,6 +255,7 @@ class OpSpec:
     reference: Reference
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     views: tuple[View, ...] = ()
+    joins: tuple[Join, ...] = ()
     inplace: tuple[InplacePair, ...] = ()
     updates: Mapping[int, int] = field(default_factory=dict)
     random: bool = False
@@ -283,6 +299,10 @@ class OpSpec:
             if view.output in (output, -1):
                 return view
         return None
+
+    def join_of(self, output: int) -> Join | None:
+        """The join entry of output number `output`, if it has one."""
+        return next((join for join in self.joins if join.output == output), None)
 
     def complete_attrs(self, attrs: Attrs) -> dict[str, AttrValue]:
         """`attrs` with defaults filled in, sorted by name; raises `TypeInferenceError` on unknown, missing or

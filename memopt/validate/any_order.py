@@ -115,7 +115,14 @@ class _Walk:
         inputs = [(v, o) for v, o in zip(node.inputs, call.inputs, strict=True) if v is not None and o is not None]
         outputs = [(v, o) for v, o in zip(node.outputs, call.outputs, strict=True) if v is not None and o is not None]
         reads = self._accesses(inputs)
-        return reads, [w for w in self._accesses(outputs) if not any(_onto_itself(r, w) for r in reads)]
+        pieces = [piece for read in reads for piece in self._pieces(read)]
+        writes = [piece for write in self._accesses(outputs) for piece in self._pieces(write)]
+        return reads, [left for write in writes for left in _without(write, pieces)]
+
+    def _pieces(self, access: _Access) -> list[_Access]:
+        """The access, cut where it joins others."""
+        found = self._state.images.pieces(access.image, access.hi - access.lo)
+        return [access._replace(lo=access.lo + lo, hi=access.lo + hi, image=image) for lo, hi, image in found]
 
     def _accesses(self, pairs: Sequence[tuple[Value, Operand]]) -> list[_Access]:
         found = []
@@ -148,12 +155,26 @@ class _Walk:
         return found
 
 
-def _onto_itself(read: _Access, write: _Access) -> bool:
-    """Whether the write leaves the bytes, all of which the call reads, as they are."""
-    if read.space is not write.space or write.lo < read.lo or write.hi > read.hi:
-        return False
-    a, b = read.image, write.image
-    return (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - write.lo)
+def _without(write: _Access, reads: Sequence[_Access]) -> list[_Access]:
+    """What of the write changes bytes: all but the bytes that the call reads where they are."""
+    left = [write]
+    for read in reads:
+        a, b = read.image, write.image
+        same = (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - write.lo)
+        if same and read.space is write.space:
+            left = [part for one in left for part in _outside(one, read.lo, read.hi)]
+    return left
+
+
+def _outside(access: _Access, lo: int, hi: int) -> Iterator[_Access]:
+    """The parts of the access outside of `[lo, hi)`."""
+    if hi <= access.lo or access.hi <= lo:
+        yield access
+        return
+    if access.lo < lo:
+        yield access._replace(hi=lo)
+    if hi < access.hi:
+        yield access._replace(lo=hi, image=access.image._replace(at=access.image.at + hi - access.lo))
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------

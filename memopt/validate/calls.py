@@ -206,16 +206,27 @@ def _check_overlaps(state: State, node: Node, operands: tuple[list[Access], list
                 state.say(
                     "overlap", write.value.name, f"{pair} ({state.words.place(write.place)}) share bytes", write.place
                 )
-        met = [read for read in reads if read.place.overlaps(write.place) and not _same_bytes(read, write)]
+        met = [read for read in reads if read.place.overlaps(write.place) and not _same_bytes(state, read, write)]
         if met:
             _check_inplace(state, node, write, met, operands)
 
 
-def _same_bytes(read: Access, write: Access) -> bool:
-    """Whether the write leaves every byte that it shares with the read as it was: a view onto itself."""
-    a, b = read.image, write.image
-    same = a.root is b.root and a.dtype == b.dtype and a.layout == b.layout
-    return same and a.at - read.place.lo == b.at - write.place.lo
+def _same_bytes(state: State, read: Access, write: Access) -> bool:
+    """Whether the write leaves every byte that it shares with the read as it was: a view onto itself, or an input where
+    it is joined."""
+    for a_lo, a_hi, a in _placed(state, read):
+        for b_lo, b_hi, b in _placed(state, write):
+            same = a[:3] == b[:3] and a.at - a_lo == b.at - b_lo
+            if not same and a_lo < b_hi and b_lo < a_hi:
+                return False
+    return True
+
+
+def _placed(state: State, access: Access) -> list[tuple[int, int, Image]]:
+    """The pieces of an operand, where they lie in its space."""
+    start = access.place.lo
+    pieces = state.images.pieces(access.image, access.place.hi - start)
+    return [(start + lo, start + hi, image) for lo, hi, image in pieces]
 
 
 def _check_inplace(

@@ -15,10 +15,20 @@ __all__ = ["check_holds"]
 
 
 def check_holds(state: State, place: Place, value: Value, image: Image, end: str = "") -> bool:
-    """Whether the place holds `image`, that of `value`; else reports why not.
+    """Whether the place holds `image`, that of `value`; else reports why not, once.
 
     `end` is the kind to report at the end of the program ("lost-output", …); "" while it runs.
     """
+    pieces = state.images.pieces(image, place.hi - place.lo)
+    if len(pieces) == 1:
+        return _piece_holds(state, place, value, pieces[0][2], end)
+    return all(
+        _piece_holds(state, place._replace(lo=place.lo + lo, hi=place.lo + hi), value, piece, end)
+        for lo, hi, piece in pieces
+    )
+
+
+def _piece_holds(state: State, place: Place, value: Value, image: Image, end: str) -> bool:
     if place.space.holds(place.lo, place.hi, image):
         return True
     pieces = place.space.read(place.lo, place.hi)

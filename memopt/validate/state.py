@@ -99,13 +99,24 @@ class State:
     # -- bytes ----------------------------------------------------------------------------------------------------
 
     def write(self, place: Place, value: Value, image: Image, source: Content | None = None, fault: str = "") -> None:
-        """From now on the place holds `image`, that of `value`. A view written onto itself changes nothing."""
+        """From now on the place holds `image`, that of `value`. What is there already stays: a view written onto
+        itself, or an input where it is joined.
+        """
+        for lo, hi, piece in self.images.pieces(image, place.hi - place.lo):
+            self._write(place._replace(lo=place.lo + lo, hi=place.lo + hi), value, piece, source, fault)
+
+    def _write(self, place: Place, value: Value, image: Image, source: Content | None, fault: str) -> None:
         if value is not image.root and source is None and place.space.holds(place.lo, place.hi, image):
             return
         root, dtype, layout, at = image
         content = Content(value, root, dtype, layout, at, self.index, place, source, fault)
         place.space.write(place.lo, place.hi, content, at - place.lo)
         self.writes.setdefault(root, []).append(content)
+
+    def holds(self, place: Place, image: Image) -> bool:
+        """Whether the place holds exactly `image`."""
+        pieces = self.images.pieces(image, place.hi - place.lo)
+        return all(place.space.holds(place.lo + lo, place.lo + hi, piece) for lo, hi, piece in pieces)
 
     def drop(self, place: Place) -> None:
         """From now on the place holds no value."""
@@ -114,7 +125,7 @@ class State:
     def check_pinned(self, place: Place, image: Image | None) -> None:
         """Report a write to an undonated feed or never updated parameter, unless it is a view written onto itself."""
         for lo, hi, value in place.space.pinned:
-            if place.lo >= hi or lo >= place.hi or (image is not None and place.space.holds(place.lo, place.hi, image)):
+            if place.lo >= hi or lo >= place.hi or (image is not None and self.holds(place, image)):
                 continue
             what = "a parameter that no node updates" if value in self.graph.params else "a feed that is not donated"
             written = "bytes" if image is None else f"%{image.root.name}"

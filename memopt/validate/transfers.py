@@ -11,6 +11,7 @@ from typing import NamedTuple
 from memopt.devices import Placement
 from memopt.ir import Value
 from memopt.lowering.program import Free, Operand, Rebind, Transfer
+from memopt.ops import DEFAULT_LAYOUT
 from memopt.types import itemsize
 from memopt.validate.images import stored_layout
 from memopt.validate.spaces import NCHW, Content, Image, Place
@@ -118,18 +119,22 @@ def _relayout(state: State, parts: list[Part], value: Value, placements: tuple[P
     before, after = placements
     orders = stored_layout(value.shape, before.layout), stored_layout(value.shape, after.layout)
     if orders[0] != orders[1] and parts:
-        parts = [_reordered(parts, value, before, orders[1] == NCHW)]
+        parts = [_reordered(state, parts, value, before, orders[1] == NCHW)]
     if before.dtype != after.dtype:
         sizes = itemsize(before.dtype), itemsize(after.dtype)
         parts = [_cast(state, part, placements, sizes) for part in parts]
     return parts
 
 
-def _reordered(parts: list[Part], value: Value, before: Placement, to_nchw: bool) -> Part:
+def _reordered(state: State, parts: list[Part], value: Value, before: Placement, to_nchw: bool) -> Part:
     """The whole copy as one part in the other layout; spoilt unless the source is one tensor in the layout named."""
     end = parts[-1].hi
     first = parts[0]
     image = first.image
+    own = state.images.image(value, before.dtype, DEFAULT_LAYOUT)
+    if not to_nchw and _consists_of(parts, state.images.pieces(own, end)):
+        order = (own.at // itemsize(own.dtype), *value.shape)
+        return Part(0, end, Image(own.root, own.dtype, order, 0), first.content, "")
     if image is None:
         return Part(0, end, None, first.content, "")
     size = itemsize(image.dtype)
@@ -145,6 +150,18 @@ def _reordered(parts: list[Part], value: Value, before: Placement, to_nchw: bool
     if len(parts) > 1 or image != expected:
         fault = fault or f"reordered as {before}, which it was not"
     return Part(0, end, result, first.content, fault)
+
+
+def _consists_of(parts: list[Part], pieces: list[tuple[int, int, Image]]) -> bool:
+    """Whether the parts hold exactly these images, however both are cut."""
+    for part in parts:
+        for lo, hi, want in pieces:
+            if lo >= part.hi or part.lo >= hi:
+                continue
+            image = part.image
+            if image is None or part.fault or image[:3] != want[:3] or image.at - part.lo != want.at - lo:
+                return False
+    return True
 
 
 def _cast(state: State, part: Part, placements: tuple[Placement, Placement], sizes: tuple[int, int]) -> Part:

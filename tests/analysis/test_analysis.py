@@ -19,8 +19,9 @@ from memopt.analysis import (
 from memopt.analysis.order import Order
 from memopt.ir import Graph, GraphBuilder
 from tests.strategies import graphs
-from tests.twins import content, is_live, must_hold_at_the_end
+from tests.twins import content, is_live, labels, must_hold_at_the_end
 
+JOINED = graphs(max_nodes=12, min_dim=0, only=("concat", "split", "slice", "reshape", "unary"), updates=False)
 ANY_GRAPH = graphs(max_nodes=14, min_dim=0, devices=(None, None, "gpu", "host"))
 
 
@@ -42,6 +43,20 @@ def test_aliases_are_what_they_are_by_definition(graph):
     for value in graph.values:
         assert aliases.root(value) == content(value)
         assert aliases.family(value) == tuple(v for v in graph.values if content(v)[0] is content(value)[0])
+
+
+@given(JOINED)
+def test_runs_are_what_they_are_by_definition(graph):
+    aliases = analyze_aliases(graph)
+    bytes_of = {value: labels(value) for value in graph.values}
+    for value in graph.values:
+        runs = aliases.runs(value)
+        assert [(run.root, run.at + i) for run in runs for i in range(run.high - run.low)] == bytes_of[value]
+        assert [run.low for run in runs] == [0, *(run.high for run in runs[:-1])][: len(runs)]
+    for a, b in itertools.product(graph.values[-4:], graph.values):
+        for shift in {0, 4, -8, b.nbytes, -b.nbytes // 2, a.nbytes // 2 - b.nbytes}:
+            both = range(max(0, shift), min(a.nbytes, shift + b.nbytes))
+            assert aliases.agree(a, b, shift) == all(bytes_of[a][i] == bytes_of[b][i - shift] for i in both)
 
 
 @given(ANY_GRAPH)
