@@ -41,8 +41,7 @@ class Momentum:
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """Adam (Kingma & Ba, 2015), weight decay added to the gradient; state: two moments and a step for each parameter.
-    """
+    """Adam (Kingma & Ba, 2015), weight decay added to the gradient; state: two moments and a step a parameter."""
 
     lr: float = 0.001
     beta1: float = 0.9

@@ -231,8 +231,7 @@ class _Reverse:
         return parts
 
     def _add(self, value: Value, parts: list[Value], fresh: set[Value]) -> None:
-        """Add `parts` to the gradient of `value`; those that are `fresh` get a name that says whose gradient they are.
-        """
+        """Add `parts` to the gradient of `value`; `fresh` ones get a name that says whose gradient they are."""
         self.pending[value] -= 1
         before = self.grads.get(value)
         terms = [*([] if before is None else [before]), *parts]

@@ -1,5 +1,4 @@
-"""Kernels: gradients of data movement. Each first fills its output with zeros, then adds dy to it in the order of dy.
-"""
+"""Kernels: gradients of data movement. Each fills its output with zeros, then adds dy to it in the order of dy."""
 
 from __future__ import annotations
 

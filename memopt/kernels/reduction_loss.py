@@ -104,7 +104,9 @@ def cross_entropy_grad(dx, dy, log_prob, labels, n, classes, inner, ignored, mod
     for i in range(labels.size):
         if labels[i] != ignored:
             count += 1
-    whole = fdiv(np.float64(dy[0]), np.float64(max(count, 1))) if mode == 2 else np.float64(dy[0])
+    whole = 0.0
+    if mode != 0:
+        whole = fdiv(np.float64(dy[0]), np.float64(max(count, 1) if mode == 2 else 1))
     for o in range(n):
         for i in range(inner):
             label = labels[o * inner + i]

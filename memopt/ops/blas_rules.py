@@ -16,8 +16,7 @@ __all__ = ["GRADIENTS"]
 
 
 def _product(builder: Any, a: Any, b: Any, options: tuple[Any, Any, float]) -> Any:
-    """alpha op(a) op(b), `options` being (transA, transB, alpha); a batch with one shared factor is one matrix product.
-    """
+    """alpha op(a) op(b), `options` being (transA, transB, alpha); two matrices are a Gemm."""
     trans_a, trans_b, alpha = options
     if len(a.shape) == len(b.shape) == 2:
         return builder.op("Gemm", a, b, transA=trans_a, transB=trans_b, alpha=alpha)
@@ -25,8 +24,7 @@ def _product(builder: Any, a: Any, b: Any, options: tuple[Any, Any, float]) -> A
 
 
 def _weights_grad(builder: Any, a: Any, grad: Any, alpha: float) -> Any:
-    """The gradient of a matrix that a whole batch of `a` was multiplied with: one product over all rows of the batch.
-    """
+    """The gradient of a matrix that a whole batch of `a` was multiplied with: one product over all its rows."""
     rows = math.prod(a.shape[:-1])
     left = reshape_to(builder, a, (rows, a.shape[-1]))
     return builder.op("Gemm", left, reshape_to(builder, grad, (rows, grad.shape[-1])), transA=1, alpha=alpha)

@@ -162,9 +162,7 @@ def _gelu_slope(x: Array, approximate: bool) -> Array:
     if not approximate:
         return np.asarray(0.5 * (1 + erf(x / np.sqrt(2))) + x * _INVERSE_ROOT_2PI * np.exp(-0.5 * x * x))
     inner = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
-    return np.asarray(
-        0.5 * (1 + inner) + 0.5 * x * (1 - inner**2) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2)
-    )
+    return np.asarray(0.5 * (1 + inner) + 0.5 * x * (1 - inner**2) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2))
 
 
 def _extremum_share(a: Sequence[Array], k: Attrs) -> Array:

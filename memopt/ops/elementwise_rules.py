@@ -1,5 +1,4 @@
-"""Gradient rules of the elementwise ops. What each reads of the forward is in its `needs_inputs` and `needs_outputs`.
-"""
+"""Gradient rules of the elementwise ops. What each reads of the forward: see its `needs_inputs` and `needs_outputs`."""
 
 from __future__ import annotations
 
@@ -63,6 +62,8 @@ def _sub(builder: Any, node: Any, grads: Sequence[Any]) -> Sequence[Any]:
 
 def _mul(builder: Any, node: Any, grads: Sequence[Any]) -> Sequence[Any]:
     a, b = node.inputs
+    if a is b:  # a square
+        return [builder.op("Scale", builder.op("Mul", grads[0], a), factor=2.0), None]
     return [
         sum_to(builder, builder.op("Mul", grads[0], b), a.shape) if builder.wants(0) else None,
         sum_to(builder, builder.op("Mul", grads[0], a), b.shape) if builder.wants(1) else None,

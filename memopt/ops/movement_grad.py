@@ -47,7 +47,6 @@ def _need_shape(grad: TensorType, shape: Sequence[int]) -> None:
         raise TypeInferenceError(f"dY is {grad}, but the forward's result has the shape {list(shape)}")
 
 
-
 # -- Gather -----------------------------------------------------------------------------------------------------------
 
 

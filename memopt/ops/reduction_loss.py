@@ -85,7 +85,7 @@ def _folded(type: TensorType) -> tuple[int, int, int]:
 
 def _picked(labels: Array, classes: int, attrs: Attrs) -> tuple[Array, Array]:
     """(which labels count, the labels with 0 for those that do not), both of the shape (N, inner)."""
-    labels = labels.reshape(labels.shape[0], -1).astype(np.int64)
+    labels = labels.reshape(labels.shape[0], math.prod(labels.shape[1:])).astype(np.int64)
     counts = labels != attrs.get("ignore_index", _NO_LABEL)
     if np.any(counts & ((labels < 0) | (labels >= classes))):
         raise ExecutionError(f"SoftmaxCrossEntropyLoss: a label is not in [0, {classes})")

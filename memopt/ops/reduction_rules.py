@@ -80,9 +80,7 @@ def _product(builder: Any, node: Any, grad: Any) -> Any:
 
 def _along(op: str) -> GradientRule:
     """`op(dY, Y)` along the node's axis."""
-    return GradientRule(
-        only_first(lambda b, n, d: b.op(op, d, n.outputs[0], axis=n.attrs["axis"])), needs_outputs=(0,)
-    )
+    return GradientRule(only_first(lambda b, n, d: b.op(op, d, n.outputs[0], axis=n.attrs["axis"])), needs_outputs=(0,))
 
 
 def _cumsum(builder: Any, node: Any, grads: Sequence[Any]) -> Sequence[Any]:

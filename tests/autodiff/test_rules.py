@@ -49,7 +49,7 @@ CASES = [
     Case("Clip", [real(5, 5, away=(1,))], max=1.0),
     Case("Clip", [real(5, 5)], min=1.0, max=-1.0),
     Case("Cast", [X], to="float64"),
-    Case("Mul", [X, X]),
+    Case("Mul", [X, real(3, 4, seed=9)]),
     Case("Pow", [P, X]),
     Case("Pow", [X, np.full((1, 4), 3.0)], wrt=[0]),
     Case("Pow", [X, np.array([0, 1, 2, 3])]),
@@ -134,15 +134,15 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=repr)
 def test_rule(case):
-    check_gradient(case)
+    check_gradient(case, kernels=False)
 
 
 def test_every_rule_is_tried():
     families = {"elementwise", "reduction", "blas", "movement"}
     rules = {s.name: s.gradient.build.__module__.split(".")[-1] for s in all_ops() if s.gradient is not None}
     ours = {name for name, module in rules.items() if module.split("_")[0] in families | {"gradients"}}
-    binary = {"Add", "Sub", "Mul", "Div", "Pow"}
-    assert ours - {case.op for case in CASES} <= binary | {"SoftmaxCrossEntropyLoss", "MSELoss"}
+    elsewhere = {"Add", "Sub", "Div", "SoftmaxCrossEntropyLoss", "MSELoss", "SliceAssign"}
+    assert ours - {case.op for case in CASES} <= elsewhere
 
 
 SHAPES = st.sampled_from([(), (1,), (3,), (2, 3), (2, 1), (4, 1, 3), (4, 2, 1), (1, 2, 3)])
@@ -160,12 +160,10 @@ def test_broadcasting(op, left, right, seed):
         return
     if op in ("Max", "Min"):
         b = b + np.where(np.min(np.abs(np.subtract.outer(a, b))) < 1e-3, 0.0123, 0.0)
-    check_gradient(Case(op, [a, b]), tol=2e-6)
+    check_gradient(Case(op, [a, b]), tol=2e-6, kernels=False)
 
 
-@pytest.mark.parametrize(
-    ("op", "want"), [("Max", [[1, 0.5, 0], [0, 0.5, 1]]), ("Min", [[0, 0.5, 1], [1, 0.5, 0]])]
-)
+@pytest.mark.parametrize(("op", "want"), [("Max", [[1, 0.5, 0], [0, 0.5, 1]]), ("Min", [[0, 0.5, 1], [1, 0.5, 0]])])
 def test_ties_are_shared(op, want):
     import memopt
     from memopt.autodiff import grad

@@ -66,9 +66,8 @@ def inplace_choices(spec, inputs, outputs, full):
     """For each output the inputs over which it may lie, and None."""
     choices = [[None] for _ in outputs]
     for pair in spec.inplace:
-        if pair.input < len(inputs) and (
-            pair.condition is None or pair.condition(types_of(inputs), outputs, full) is None
-        ):
+        present = pair.input < len(inputs) and pair.output < len(outputs)
+        if present and (pair.condition is None or pair.condition(types_of(inputs), outputs, full) is None):
             choices[pair.output].append(pair.input)
     return choices
 
