@@ -35,7 +35,7 @@ from memopt.types import TensorType
 __all__ = ["load_onnx"]
 
 #: Ops that vanish while loading, or become others.
-_LOAD_TIME = {"Constant", "CastLike", *FOLD_ONLY}
+_LOAD_TIME = {"Constant", "CastLike", "Upsample", *FOLD_ONLY}
 #: What type inference may raise on data that a hostile file chose.
 _INFER_ERRORS = (MemoptError, ValueError, ArithmeticError, IndexError, MemoryError)
 

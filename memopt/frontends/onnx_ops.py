@@ -88,6 +88,81 @@ def _pad(view: NodeView) -> list[Step]:
     return view.step(num_inputs=1, pads=pads, mode=view.attrs.get("mode"), value=view.number(2, "constant_value"))
 
 
+# -- resizing -------------------------------------------------------------------------------------------------------
+
+
+def _floats(view: NodeView, index: int, what: str) -> tuple[float, ...] | None:
+    """The numbers of input `index`; None if it is absent or empty."""
+    data = view.constant(index, what)
+    return tuple(float(number) for number in data.reshape(-1)) if data is not None and data.size else None
+
+
+def _old_resize(view: NodeView, scales: tuple[float, ...] | None) -> list[Step]:
+    """Upsample, and the Resize of opset 10: down to the next element, or up to it where the axis shrinks."""
+    if scales is None:
+        raise RefusedError("it has no scales")
+    if any(scale < 1 for scale in scales) and any(scale > 1 for scale in scales):
+        raise RefusedError(f"its scales {scales} both shrink and grow; export the model with opset 11 or later")
+    return view.step(
+        "Resize",
+        num_inputs=1,
+        scales=scales,
+        mode={"bilinear": "linear"}.get(mode := view.attrs.get("mode", "nearest"), mode),
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="ceil" if any(scale < 1 for scale in scales) else "floor",
+    )
+
+
+def _upsample(view: NodeView) -> list[Step]:
+    return _old_resize(view, _floats(view, 1, "scales") if view.has(1) else view.attrs.get("scales"))
+
+
+def _resize_axes(view: NodeView) -> tuple[int, ...]:
+    rank = view.type().rank
+    axes = view.attrs.pop("axes", None) or tuple(range(rank))
+    if len({axis % rank for axis in axes if -rank <= axis < rank}) != len(axes):
+        raise RefusedError(f"its axes {axes} are not axes of {view.type()}")
+    return tuple(axis % rank for axis in axes)
+
+
+def _spread(values: Any, axes: tuple[int, ...], default: list[Any], what: str) -> tuple[Any, ...] | None:
+    """One value for each axis: `values` at `axes`, else the default."""
+    if values is None:
+        return None
+    if len(values) != len(axes):
+        raise RefusedError(f"its {what} {values} do not fit its axes {axes}")
+    full = list(default)
+    for axis, value in zip(axes, values, strict=True):
+        full[axis] = value
+    return tuple(full)
+
+
+def _resize(view: NodeView) -> list[Step]:
+    """`axes` and the policy on aspect ratios are worked out here: ours has one size and one scale for each axis."""
+    if view.opset < 11:
+        return _old_resize(view, _floats(view, 1, "scales"))
+    shape, axes = view.type().shape, _resize_axes(view)
+    attrs, ones = view.attrs, [1.0] * len(shape)
+    policy = attrs.pop("keep_aspect_ratio_policy", "stretch")
+    scales, sizes = _floats(view, 2, "scales"), view.ints(3, "sizes") or None
+    if sizes is not None and policy != "stretch" and len(sizes) == len(axes) and all(shape[axis] for axis in axes):
+        ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+        scale = min(ratios) if policy == "not_larger" else max(ratios)
+        scales = (scale,) * len(axes)
+        sizes = tuple(math.floor(scale * shape[axis] + 0.5) for axis in axes)
+    if attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
+        roi = _floats(view, 1, "roi") or ()
+        starts, ends = roi[: len(axes)], roi[len(axes) :]
+        region = _spread(starts, axes, [0.0] * len(shape), "roi"), _spread(ends, axes, ones, "roi")
+        attrs["roi"] = (*(region[0] or ()), *(region[1] or ()))
+    return view.step(
+        num_inputs=1,
+        **attrs,
+        scales=_spread(scales, axes, ones, "scales"),
+        sizes=_spread(sizes, axes, list(shape), "sizes"),
+    )
+
+
 # -- data from attributes -----------------------------------------------------------------------------------------
 
 
@@ -194,11 +269,13 @@ NORMALISERS: dict[str, Normaliser] = {
     "LogSoftmax": _softmax,
     "Pad": _pad,
     "Reshape": _reshape,
+    "Resize": _resize,
     "Slice": _slice,
     "Softmax": _softmax,
     "Split": _split,
     "Squeeze": _with_axes,
     "Tile": _tile,
     "Unsqueeze": _with_axes,
+    "Upsample": _upsample,
     **dict.fromkeys(_REDUCTIONS, _reduce),
 }

@@ -1,8 +1,8 @@
 """Ops: convolution; those of `conv_transpose` and `conv_grad` belong to the family.
 
-Holds true: all have one meaning for any number of spatial axes (`reference`). `Conv` and its gradients have kernels for
-one and two of them in float32 and float64, `ConvTranspose` is a host call. `workspace` and `kernel` derive from one
-`Blocks`, so the scratch that is planned is the scratch that is used.
+Holds true: all have one meaning for any number of spatial axes (`reference`), and kernels for one and two of them in
+float32 and float64. `workspace` and `kernel` derive from one `Blocks`, so the scratch that is planned is the scratch
+that is used.
 """
 
 from __future__ import annotations

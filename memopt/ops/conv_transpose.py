@@ -1,7 +1,8 @@
-"""Ops: transposed convolution, as a host call.
+"""Ops: transposed convolution.
 
 Holds true: it is the gradient of a convolution with respect to its input; so its own gradients are a convolution and
-`ConvGradWeight`, which have kernels.
+`ConvGradWeight`, and its kernel (one and two spatial axes, float32 and float64, NCHW) spreads the blocks of that
+convolution's im2col matrix. `workspace` and `kernel` derive from one `Blocks`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from typing import Any, cast
 import numpy as np
 
 from memopt.errors import TypeInferenceError
-from memopt.ops.conv_common import CONV_ATTRS, bias_gradient, groups
+from memopt.ops.conv_common import CONV_ATTRS, Blocks, bias_gradient, cut_blocks, geometry, groups
 from memopt.ops.nn_common import (
     Array,
     Arrays,
+    Window,
     explicit_pads,
+    flat,
+    gemm_routine,
+    kernel_dtype,
     need_channels,
     need_float,
     need_same_dtype,
@@ -26,8 +31,21 @@ from memopt.ops.nn_common import (
     present,
     wide,
 )
-from memopt.ops.spec import Attr, Attrs, Input, OpSpec, Output, Types
-from memopt.types import TensorType
+from memopt.ops.spec import (
+    DEFAULT_LAYOUT,
+    ArrayArg,
+    Attr,
+    Attrs,
+    Input,
+    KernelCall,
+    KernelQuery,
+    OpSpec,
+    Output,
+    Routine,
+    Scalar,
+    Types,
+)
+from memopt.types import TensorType, itemsize
 
 __all__ = ["OPS"]
 
@@ -111,6 +129,36 @@ def _reference_transpose(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorT
     return [np.array(out, dtype, order="C")]
 
 
+def _cut(query: KernelQuery) -> tuple[Window, Blocks] | None:
+    """The convolution that is turned round, and the cut of its im2col matrix; None where there is no kernel."""
+    data, weights, dtype = query.inputs[0], query.inputs[1], kernel_dtype(query)
+    if dtype is None or data is None or weights is None or data.rank > 4 or query.layout != DEFAULT_LAYOUT:
+        return None
+    spread, sizes = _spread(query.inputs, query.attrs), data.shape[2:]
+    ends = (0,) * len(sizes)  # what follows the data matters to the size of the result only, which is known
+    window = Window(spread.out, weights.shape[2:], spread.strides, spread.dilations, spread.begin, ends, sizes)
+    return window, cut_blocks(window, weights.shape[1], query.scratch_bytes // itemsize(dtype), (1, 1))
+
+
+def _workspace(query: KernelQuery) -> int:
+    found, data = _cut(query), query.inputs[0]
+    return 0 if found is None or data is None else found[1].elements * itemsize(data.dtype)
+
+
+def _kernel(query: KernelQuery) -> KernelCall | None:
+    found, result = _cut(query), query.outputs[0]
+    data, weights = query.inputs[0], query.inputs[1]
+    if found is None or data is None or weights is None or result is None:
+        return None
+    window, blocks = found
+    bias = 2 if len(query.inputs) > 2 and query.inputs[2] is not None else 1
+    arrays = [flat("out", 0, result), flat("in", 0, data), flat("in", 1, weights), flat("in", bias, query.inputs[bias])]
+    arrays.append(ArrayArg("scratch", 0, (blocks.elements,), data.dtype))
+    scalars: list[Scalar] = [Routine(gemm_routine(data.dtype)), data.shape[0], data.shape[1], result.shape[1]]
+    scalars += [groups(query.attrs), int(bias == 2), *geometry(window), blocks.channels, blocks.columns]
+    return KernelCall("conv_transpose.spread_gemm", tuple(arrays), tuple(scalars))
+
+
 def _gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
     """dX is a convolution of dY with W; dW is that of a convolution's weights, with X and dY in each other's place."""
     data, weights = node.inputs[0], node.inputs[1]
@@ -146,6 +194,8 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_transpose,
         reference=_reference_transpose,
         attrs={**CONV_ATTRS, "output_padding": Attr("ints"), "output_shape": Attr("ints")},
+        workspace=_workspace,
+        kernel=_kernel,
         gradient=of_first_output(_gradient, needs_inputs=(0, 1)),
     ),
 )
