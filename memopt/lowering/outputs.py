@@ -23,7 +23,7 @@ from memopt.devices import Placement
 from memopt.ir import Node, Value, Variable
 from memopt.lowering.placement import Choice
 from memopt.lowering.program import Operand, Rebind, TransferPolicy
-from memopt.lowering.scope import Draft, Location, Scope, placed_bytes
+from memopt.lowering.scope import Draft, Location, Scope, is_odd, placed_bytes
 from memopt.ops import DEFAULT_LAYOUT
 
 __all__ = ["Outputs", "Turn"]
@@ -110,7 +110,7 @@ class Outputs:
                 return self._fresh(variable.name, there, want.size, limit)
             return self._fresh(variable.name, Location(-1, 0, want.placement), want.size, want.size)
         there = Location(*holder, want.placement)
-        reason = self._why_not(want, there, inputs)
+        reason = self._why_not(want, there, inputs) or self._spoilt(want, there, variable)
         if reason is None:
             self.scope.grow(there.buffer, there.offset + want.size)
             return there
@@ -161,6 +161,19 @@ class Outputs:
         for operand, value in zip(inputs, want.node.inputs, strict=True):
             if operand is not None and value is not None and _unlike(want, there, operand, value):
                 return f"on {device} %{value.name} is {operand.placement}, the output {want.placement}: unlike bytes"
+        return None
+
+    def _spoilt(self, want: _Wanted, there: Location, variable: Variable) -> str | None:
+        """Why the output would spoil a value that is needed later: both have the same content, but not as placed."""
+        if variable.buffer not in self.scope.odd and not is_odd(want.placement, want.value):
+            return None
+        for value, here in self.scope.needed_beside(variable, want.node):
+            end = here.offset + placed_bytes(value, here.placement)
+            if here.buffer != there.buffer or here.offset >= there.offset + want.size or there.offset >= end:
+                continue
+            alike = (here.placement.layout, here.placement.dtype) == (want.placement.layout, want.placement.dtype)
+            if not alike or (want.size != want.value.nbytes and here.offset != there.offset):
+                return f"%{value.name}, needed later, lies there as {here.placement}, the output is {want.placement}"
         return None
 
     def _fresh(self, name: str, there: Location, size: int, limit: int) -> Location:

@@ -7,15 +7,18 @@ then.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from memopt.analysis import Interval, analyze_liveness
 from memopt.devices import Placement
-from memopt.ir import Buffer, Graph, Value, Variable
+from memopt.ir import Buffer, Graph, Node, Value, Variable
 from memopt.lowering.program import Operand, Space
+from memopt.ops import DEFAULT_LAYOUT
 from memopt.types import itemsize
 
-__all__ = ["Draft", "Location", "Scope"]
+__all__ = ["Draft", "Location", "Scope", "is_odd", "placed_bytes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Scope:
     """The outer scope, and the buffers made so far.
 
     `holders` lists where a graph buffer's ranges are, the newest last: one place as a rule, more when tenants were
-    put apart.
+    put apart. `odd` are the buffers with a tenant that is stored in another layout or dtype than the graph says.
     """
 
     graph: Graph
@@ -68,7 +71,14 @@ class Scope:
     locations: dict[Variable, Location] = field(default_factory=dict)
     holders: dict[Buffer, list[Holder]] = field(default_factory=dict)
     versions: dict[Variable, int] = field(default_factory=dict)
+    odd: set[Buffer] = field(default_factory=set)
     _nominal: dict[Buffer, int] = field(default_factory=dict)
+    _lives: dict[Value, Interval] = field(default_factory=dict)
+    _steps: dict[Node, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._lives = analyze_liveness(self.graph).intervals
+        self._steps = self.graph.steps()
 
     def locate(self, value: Value) -> Location:
         """Where the variable of `value` is now."""
@@ -84,6 +94,8 @@ class Scope:
         """
         self.locations[variable] = location
         self.versions[variable] = self.versions.get(variable, 0) + 1
+        if is_odd(location.placement, self.graph.storage.values_of(variable)[0]):
+            self.odd.add(variable.buffer)
         found = self.holders.setdefault(variable.buffer, [])
         low, high = variable.offset, variable.offset + num_bytes
         if not found and location.offset == low:
@@ -104,6 +116,17 @@ class Scope:
                 return holder.buffer, holder.offset + variable.offset - holder.low
         return None
 
+    def needed_beside(self, variable: Variable, node: Node) -> Iterator[tuple[Value, Location]]:
+        """The values that other variables of the same graph buffer hold now, and that are needed after `node`."""
+        step, storage = self._steps[node], self.graph.storage
+        for other in storage.variables_of(variable.buffer):
+            location = self.locations.get(other)
+            if other is variable or location is None:
+                continue
+            for value in storage.values_of(other):
+                if self._lives[value].start <= step and self._lives[value].end > step + 1:
+                    yield value, location
+
     def nominal_bytes(self, buffer: Buffer) -> int:
         """The size of a graph buffer: where its furthest tenant ends."""
         size = self._nominal.get(buffer)
@@ -120,6 +143,11 @@ class Scope:
 
     def grow(self, buffer: int, end: int) -> None:
         self.drafts[buffer].size = max(self.drafts[buffer].size, end)
+
+
+def is_odd(placement: Placement, value: Value) -> bool:
+    """Whether `value` is stored otherwise than the graph says."""
+    return placement.layout != DEFAULT_LAYOUT or placement.dtype != value.dtype
 
 
 def placed_bytes(value: Value, placement: Placement) -> int:

@@ -156,3 +156,19 @@ def test_errors_name_the_thing():
     graph = b.build()
     with pytest.raises(PlanError, match="wants NHWC for MatMul, which has no NHWC kernel"):
         compile(graph, (), Machine.host_only(layouts={"MatMul": "NHWC"}))
+
+
+def test_a_view_spoils_no_bytes_that_lie_there_in_another_layout():
+    """Flatten shares the bytes of a conv's result; on a device that makes NHWC, and reads it again, it cannot."""
+    b = GraphBuilder("spoil")
+    weight = np.arange(1, 5, dtype=np.float32).reshape(2, 2, 1, 1)
+    c = b.op("Conv", b.input("x", (1, 2, 3, 3)), b.param("w", weight), name="c")
+    b.output(b.relu(b.op("Flatten", c, name="v")), b.op("Conv", c, b.param("u", weight), name="d"))
+    graph = b.build()
+    plan = compile(graph, "inplace-share", Machine.host_and("gpu", layouts={"Conv": "NHWC"}))
+    assert [d.rule for d in plan.decisions if d.pass_name == "lowering"] == ["moved"]  # to the copy that it is made of
+    feeds = {"x": np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)}
+    want, _ = run_reference(graph, feeds)
+    got = plan.run(feeds)
+    for name, array in want.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-5)
