@@ -79,7 +79,8 @@ def trainable_params(graph: Graph, loss: Value | str) -> list[Value]:
     """The parameters that `training_step` trains by default, in the order of `graph.params`.
 
     Those of float dtypes that the loss reads, but for running statistics and other state (a parameter that stands where
-    its op updates a variable), and for single numbers of shape [] (a rate, a factor).
+    its op updates a variable), for single numbers of shape [] (a rate, a factor), and for those at which gradients stop
+    (`GraphBuilder.param(requires_grad=False)`, `stop_gradient`).
     """
     target = graph.value(loss) if isinstance(loss, str) else loss
     needed = _ancestors(graph, target)
@@ -87,6 +88,7 @@ def trainable_params(graph: Graph, loss: Value | str) -> list[Value]:
         value
         for value in graph.params
         if value in needed and value.dtype.startswith("float") and value.shape and not _is_state(value)
+        if value.name not in graph.inplace.stopped
     ]
 
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from memopt.autodiff.saved import check_reads
 from memopt.errors import GradientError, OptionError, TypeInferenceError, VerifyError
-from memopt.ir import Graph, GraphBuilder, Node, Value
+from memopt.ir import Graph, GraphBuilder, Node, Tensor, Value, as_value
 
 __all__ = ["GradientBuilder", "grad"]
 
@@ -46,20 +47,23 @@ class GradientBuilder(GraphBuilder):
 
 def grad(
     graph: Graph,
-    loss: Value | str,
-    wrt: Sequence[Value | str],
+    loss: Value | Tensor | str,
+    wrt: Sequence[Value | Tensor | str],
     *,
-    stop_gradient: Iterable[Value | str] = (),
+    stop_gradient: Iterable[Value | Tensor | str] = (),
 ) -> list[Value]:
     """Extend `graph` with the nodes that compute d loss / d w for each w in `wrt`; returns their values, of w's type.
 
-    loss            a value of one element and a float dtype        wrt     values of float dtypes, by themselves or by
-    name stop_gradient   values that count as constants: no gradient flows through them to what they were computed from
+    loss            a value of one element and a float dtype
+    wrt             values of float dtypes, by themselves, by a handle (what it means now) or by name
+    stop_gradient   values that count as constants: no gradient flows through them to what they were computed from; so
+                    do those that were made under `GraphBuilder.no_grad`, unless they are in `wrt`
 
     The gradient of w is named `<w>.grad`. Where nothing leads from w to the loss, it is zeros. Two gradients may be one
     value (those of a and b in a + b). The outputs of the graph stay as they are. Raises `OptionError` for arguments
     that do not fit, `GradientError` for an op that has no gradient, for a path through an update (such as SGD), and for
-    a gradient that needs a value which an update has overwritten; the graph is then unchanged.
+    a gradient that needs a value which an update has overwritten (or, in strict graphs, an in-place method); the graph
+    is then unchanged.
     """
     target = _float_value(graph, loss, "loss")
     if target.type.num_elements != 1:
@@ -71,25 +75,29 @@ def grad(
     for value in sources:
         if value in stopped:
             raise OptionError(f"%{value.name} is in wrt and in stop_gradient: take it out of one")
+    stopped |= {graph.value(name) for name in graph.inplace.stopped if graph.has_value(name)} - set(sources)
     path = _Path(graph, target, sources, stopped)
     path.check()
     num_nodes = len(graph.nodes)
     try:
-        return _Reverse(graph, path).run(target, sources)
+        found = _Reverse(graph, path).run(target, sources)
+        if graph.inplace.strict:
+            check_reads(graph, graph.nodes[num_nodes:])
     except (GradientError, TypeInferenceError, VerifyError):
         for node in reversed(graph.nodes[num_nodes:]):
             graph.remove_node(node)
         raise
+    return found
 
 
-def _resolve(graph: Graph, value: Value | str, what: str) -> Value:
-    found = graph.value(value) if isinstance(value, str) else value
+def _resolve(graph: Graph, value: Value | Tensor | str, what: str) -> Value:
+    found = graph.value(value) if isinstance(value, str) else as_value(value)
     if not isinstance(found, Value) or not graph.has_value(found.name) or graph.value(found.name) is not found:
         raise OptionError(f"{what}: {found!r} is not a value of graph {graph.name!r}")
     return found
 
 
-def _float_value(graph: Graph, value: Value | str, what: str) -> Value:
+def _float_value(graph: Graph, value: Value | Tensor | str, what: str) -> Value:
     found = _resolve(graph, value, what)
     if not _is_float(found):
         raise OptionError(f"{what}: %{found.name} is {found.type}; only values of float dtypes have gradients")

@@ -104,7 +104,7 @@ class GraphBuilder:
         """Add a parameter, from its data or (data to follow) from its shape and dtype.
 
         `device` is where it lives (None: on the machine's default device). One that `requires_grad` (default: those of
-        float dtypes) must not be written in place where gradients are recorded.
+        float dtypes) must not be written in place where gradients are recorded; one that does not is not trained.
         """
         if data is None:
             if shape is None:
@@ -115,6 +115,8 @@ class GraphBuilder:
             value = self.graph.add_param(name, TensorType.of(array.shape, array.dtype), array, device=device)
         if value.dtype.startswith("float") if requires_grad is None else requires_grad:
             self.track_grad(value)
+        elif requires_grad is False:
+            self.graph.inplace.stopped[name] = None
         return value
 
     def op(
@@ -298,7 +300,10 @@ class TensorBuilder(GraphBuilder):
         return self.tensor(super().param(*args, **options))
 
     def op(self, op: str, *inputs: Any, **options: Any) -> Any:
-        """As `GraphBuilder.op`; returns handles."""
+        """As `GraphBuilder.op`; returns handles. Numbers may stand beside a value, too."""
+        if not any(isinstance(value, Tensor) for value in inputs):
+            plain = next((value for value in inputs if isinstance(value, Value)), None)
+            inputs = tuple(Tensor(self, Cell(v)) if v is plain and isinstance(v, Value) else v for v in inputs)
         found = super().op(op, *inputs, **options)
         if isinstance(found, tuple):
             return tuple(self.tensor(value) if isinstance(value, Value) else value for value in found)

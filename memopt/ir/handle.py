@@ -22,6 +22,9 @@ from memopt.types import TensorType
 
 __all__ = ["Cell", "HandleBuilder", "Tensor"]
 
+#: Attributes that may be given to a method as plain numbers: `x.reshape(2, 3)`.
+_POSITIONAL = {"Reshape": "shape", "Expand": "shape", "Transpose": "perm", "Squeeze": "axes", "Unsqueeze": "axes"}
+
 
 class Cell:
     """What handles that alias have in common: the newest value, and how often it was written.
@@ -179,7 +182,7 @@ class Tensor:
         if op is None:
             raise AttributeError(f"a handle has no method and no op {name!r}")
         if not name.endswith("_"):
-            return lambda *others, **attrs: self._builder.op(op, self, *others, **attrs)
+            return lambda *others, **attrs: self._make(op, others, attrs)
 
         def write(*others: Any, **attrs: Any) -> Tensor:
             self._builder.write_op(self, op, *others, **attrs)
@@ -233,6 +236,12 @@ class Tensor:
 
     def __itruediv__(self, other: Any) -> Tensor:
         return self._write("Div", other)
+
+    def _make(self, op: str, others: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        if others and op in _POSITIONAL:
+            numbers = others[0] if isinstance(others[0], (tuple, list)) else others
+            others, attrs = (), {_POSITIONAL[op]: tuple(numbers), **attrs}
+        return self._builder.op(op, self, *others, **attrs)
 
     def _call(self, op: str, *inputs: Any) -> Tensor:
         made: Tensor = self._builder.op(op, *inputs)

@@ -6,6 +6,7 @@ from memopt.report.decisions import decision_dict, decisions_list, decisions_tab
 from memopt.report.explain import Explanation, explain_plan, signed_bytes
 from memopt.report.explain_moves import Move, Moves, WhatIf, needed_bytes
 from memopt.report.explain_value import ValueExplanation, explain_value
+from memopt.report.inplace import InplaceOutcome, inplace_outcomes, inplace_table
 from memopt.report.plot import Curve, arena_figure, check_picture_path, memory_figure, save_figure
 from memopt.report.table import WIDTH, Table
 from memopt.report.tables import DEVICE_FIELDS, describe_plan, device_dict, plan_table
@@ -16,6 +17,7 @@ __all__ = [
     "WIDTH",
     "Curve",
     "Explanation",
+    "InplaceOutcome",
     "LiveBuffer",
     "Move",
     "Moves",
@@ -33,6 +35,8 @@ __all__ = [
     "explain_plan",
     "explain_value",
     "filter_decisions",
+    "inplace_outcomes",
+    "inplace_table",
     "instruction_steps",
     "live_bytes",
     "memory_figure",
