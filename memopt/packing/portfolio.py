@@ -63,7 +63,7 @@ def pack(
         run.fast()
     if effort != "fast":
         run.close(effort == "prove")
-    return run.plan(effort == "prove")
+    return run.plan()
 
 
 def pack_arrays(
@@ -159,7 +159,7 @@ class _Run:
 
     def close(self, prove: bool) -> None:
         """Restarts and search, part by part, until bound, capacity or deadline is met."""
-        if self.met or self.bound > 2**62:
+        if self.met or self.bound > 2**62 or (prove and (self.capacity or 0) > 2**62):
             return
         self._warm("improve")
         if prove and self.capacity is not None:
@@ -225,7 +225,7 @@ class _Run:
         seconds = time.perf_counter() - self.began
         return PackingPlan(self.problem, {}, 0, self.bound, "infeasible", why, seconds, core)
 
-    def plan(self, prove: bool) -> PackingPlan:
+    def plan(self) -> PackingPlan:
         assert self.offsets is not None or not self.table.size.size
         offsets = {buffer.id: buffer.offset or 0 for buffer in self.problem.buffers}
         if self.offsets is not None:
@@ -235,7 +235,7 @@ class _Run:
         height = self.height if self.table.size.size else 0
         status, proof = self._verdict(height)
         if status == "infeasible" and not self.core:
-            self.core = _live_core(self.problem, self.capacity or 0) if prove else peak(self.problem)[1]
+            self.core = _live_core(self.problem, self.capacity or 0)
         seconds = time.perf_counter() - self.began
         return PackingPlan(self.problem, offsets, height, self.bound, status, proof, seconds, self.core)
 
@@ -254,11 +254,15 @@ class _Run:
 
 
 def _live_core(problem: PackingProblem, capacity: int) -> tuple[str, ...]:
-    """Few of the buffers that are live at the peak: the largest ones whose bound is above `capacity`."""
-    kept = problem.subset(peak(problem)[1])
-    for buffer in sorted(kept.buffers, key=lambda buffer: buffer.size):
-        fewer = kept.subset([other.id for other in kept.buffers if other.id != buffer.id])
-        if peak(fewer)[0] <= capacity:
-            break
-        kept = fewer
-    return tuple(buffer.id for buffer in kept.buffers)
+    """Few of the buffers that are live at the peak: the largest ones, as many as it takes to pass `capacity`."""
+    live = problem.subset(peak(problem)[1]).buffers
+    largest = sorted(live, key=lambda buffer: -buffer.size)
+    enough, few = len(largest), 1
+    while few < enough:
+        middle = (few + enough) // 2
+        if peak(PackingProblem(tuple(largest[:middle])))[0] > capacity:
+            enough = middle
+        else:
+            few = middle + 1
+    kept = {buffer.id for buffer in largest[:enough]}
+    return tuple(buffer.id for buffer in live if buffer.id in kept)

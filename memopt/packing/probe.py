@@ -8,6 +8,7 @@ lowest attempt, so that it does not depend on timing.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -115,17 +116,14 @@ class Hunt:
 
         if self.workers == 1:
             return work(0)[1:]
-        results = list(_pool().map(work, range(self.workers)))
+        results = list(_pool(os.getpid()).map(work, range(self.workers)))
         return min(results, key=lambda result: result[0])[1:]
 
 
-_POOL: list[ThreadPoolExecutor] = []
-
-
-def _pool() -> ThreadPoolExecutor:
-    if not _POOL:
-        _POOL.append(ThreadPoolExecutor(2, thread_name_prefix="memopt-pack"))
-    return _POOL[0]
+@functools.cache
+def _pool(process: int) -> ThreadPoolExecutor:
+    """The worker threads of this process (a forked child has none of its parent's)."""
+    return ThreadPoolExecutor(2, thread_name_prefix=f"memopt-pack-{process}")
 
 
 def proves_infeasible(part: Part, capacity: int, nodes: int, deadline: float) -> bool:
