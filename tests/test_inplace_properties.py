@@ -1,0 +1,150 @@
+"""Random graphs with in-place methods and views equal the same graphs written without them, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import memopt
+from memopt.autodiff import check_saved, grad
+from memopt.errors import GradientError
+from memopt.report import inplace_outcomes
+from tests.inplace_programs import EXACT, programs, run_handles, run_numpy, run_twin
+
+PLANNED = settings(deadline=None, max_examples=25)
+
+
+def same(got, want):
+    """Bit for bit, but for the sign of zeros."""
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def finished(b, outputs):
+    """(graph, names of the outputs, one for each): what is fetched twice is copied."""
+    seen, names = set(), []
+    for value in outputs:
+        while value in seen:
+            value = b.append("Identity", value)
+        seen.add(value)
+        b.output(value)
+        names.append(value.name)
+    return b.build(), names
+
+
+def with_gradients(b, leaves, outputs):
+    """As `finished`, with a loss that weighs every output, and its gradients."""
+    graph, terms = b.graph, []
+    for i, value in enumerate(outputs):
+        weights = b.append("ConstantOfShape", shape=value.shape, value=float(i + 1), dtype="float64")
+        terms.append(b.append("ReduceSum", b.append("Mul", value, weights), keepdims=0))
+    loss = b.append("Sum", *terms)
+    return finished(b, [*outputs, loss, *grad(graph, loss, leaves)])
+
+
+def by_name(results, names):
+    return [results[name] for name in names]
+
+
+@settings(max_examples=150)
+@given(programs())
+def test_values_by_reference(program):
+    b, _, outputs = run_handles(program)
+    graph, names = finished(b, outputs)
+    results, _ = memopt.run_reference(graph, {})
+    for got, want in zip(by_name(results, names), run_numpy(program), strict=True):
+        same(got, want)
+
+
+@PLANNED
+@given(programs())
+def test_values_by_plans(program):
+    graph, names = finished(*run_handles(program)[::2])
+    twin, twin_names = finished(*run_twin(program)[::2])
+    wanted = by_name(memopt.compile(twin, "none").run({}), twin_names)
+    for strategy in ("share", "rename"):
+        plan = memopt.compile(graph, strategy)
+        for _ in range(2):
+            for got, want in zip(by_name(plan.run({}), names), wanted, strict=True):
+                same(got, want)
+        assert len(inplace_outcomes(plan)) == len(graph.inplace.requests)
+
+
+@PLANNED
+@given(programs(unary=EXACT))
+def test_gradients(program):
+    """On small integers all sums are exact, so that the order of adding does not matter."""
+    b, leaves, outputs = run_handles(program, exact=True)
+    graph, names = with_gradients(b, leaves, outputs)
+    twin, twin_names = with_gradients(*run_twin(program, exact=True))
+    wanted = by_name(memopt.run_reference(twin, {})[0], twin_names)
+    for got, want in zip(by_name(memopt.run_reference(graph, {})[0], names), wanted, strict=True):
+        same(got, want)
+    for strategy in ("share", "rename"):
+        for got, want in zip(by_name(memopt.compile(graph, strategy).run({}), names), wanted, strict=True):
+            same(got, want)
+
+
+@PLANNED
+@given(programs(views=False))
+def test_gradients_without_views(program):
+    """x.op_() is x = op(x): the same nodes, hence the same bits."""
+    graph, names = with_gradients(*run_handles(program))
+    functional = tuple(("new", *s[1:]) if s[0] == "write" else s for s in program.statements)
+    assert all(s[0] in ("new", "hold") for s in functional)
+    plain, plain_names = with_gradients(*_functional(program))
+    assert [node.op for node in graph.nodes] == [node.op for node in plain.nodes]
+    wanted = by_name(memopt.compile(plain, "none").run({}), plain_names)
+    for strategy in ("share", "rename"):
+        for got, want in zip(by_name(memopt.compile(graph, strategy).run({}), names), wanted, strict=True):
+            same(got, want)
+
+
+def _functional(program):
+    """The program with `x = op(x)` for `x.op_()`, in plain values."""
+    from tests.inplace_programs import leaf_data
+
+    b = memopt.GraphBuilder("plain")
+    values = [b.param(f"w{i}", data) for i, data in enumerate(leaf_data(program, exact=False))]
+    leaves, held = list(values), []
+    for kind, t, *rest in program.statements:
+        if kind == "hold":
+            held.append(values[t])
+            continue
+        op, operands = rest
+        inputs = [values[o] if isinstance(o, int) else b.make_constant(o, values[t].type.with_shape(())) for o in operands]
+        made = b.op(op, values[t], *inputs)
+        if kind == "new":
+            values.append(made)
+        else:
+            values[t] = made
+    return b, leaves, [*(values[t] for t in program.kept), *held]
+
+
+@settings(max_examples=100)
+@given(programs(unary=("Relu", "Sin", "Exp", "Neg")))
+def test_strict_refuses_only_what_costs(program):
+    """Where strict mode is silent, no old value that the backward reads stood in the way of an in-place method."""
+    b, leaves, outputs = run_handles(program)
+    terms = [b.append("ReduceSum", value, keepdims=0) for value in outputs]
+    loss = b.append("Sum", *terms)
+    before = str(b.graph)
+    try:
+        check_saved(b.graph, loss, leaves)
+        refused = False
+    except GradientError as error:
+        assert "strict" in str(error)
+        refused = True
+    assert str(b.graph) == before
+    b.graph.inplace.strict = True
+    if refused:
+        with pytest.raises(GradientError, match="strict"):
+            grad(b.graph, loss, leaves)
+        assert str(b.graph) == before
+        return
+    num_nodes = len(b.graph.nodes)
+    grad(b.graph, loss, leaves)
+    backward = b.graph.nodes[num_nodes:]
+    read = {value.name for node in backward for _, value in node.data_inputs}
+    assert not any(place.old in read for request in b.graph.inplace.requests for place in request.places)
