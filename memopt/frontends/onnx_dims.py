@@ -20,6 +20,8 @@ from memopt.types import TensorType
 __all__ = ["feed_types"]
 
 _Dims = Mapping[str, "int | Sequence[int]"]
+#: Names that are none: Paddle writes "?" for each axis of which it knows nothing, equal or not.
+_NAMELESS = ("", "?")
 
 
 @dataclass(slots=True)
@@ -71,7 +73,7 @@ def _feed(value: ValueInfoProto, problems: Problems) -> _Feed | None:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
         else:
-            dims.append(dim.dim_param or None)
+            dims.append(None if dim.dim_param in _NAMELESS else dim.dim_param)
     return _Feed(value.name, dtype, dims)
 
 

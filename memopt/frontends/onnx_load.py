@@ -171,6 +171,8 @@ class _Importer:
         outputs = _trimmed(step.outputs)
         if spec.max_outputs is not None and len(outputs) > spec.max_outputs:
             raise RefusedError(f"it makes {len(outputs)} outputs; memopt has {spec.max_outputs} of them")
+        if spec.max_inputs is not None and len(inputs) > spec.max_inputs:
+            raise RefusedError(f"it takes {len(inputs)} inputs; memopt has {spec.max_inputs} of them")
         by_shape = all(not spec.reads_data(i) for i in range(len(inputs)))
         if by_shape or all(not source or source in self.constants for source in inputs):
             attrs = spec.complete_attrs(step.attrs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,33 @@ def test_what_moves_nothing_is_a_view() -> None:
     for sizes, offset in (((1, 2, 3, 4), 0), ((1, 2, 3, 5), None)):
         attrs = spec.complete_attrs({"sizes": sizes, "mode": "linear"})
         assert view.byte_offset(types_of([x]), spec.infer(types_of([x]), attrs, 1), attrs, 0) == offset
+
+
+#: Here onnx computes with a fractional length of the result, onnxruntime and memopt with its size.
+OTHER = {"test_resize_downsample_scales_linear_align_corners", "test_resize_downsample_scales_cubic_align_corners"}
+
+
+@pytest.mark.slow
+def test_agrees_with_the_onnx_package() -> None:
+    """Its own cases, whose roi, scales and sizes are made initialisers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from onnx.backend.test.case.node import collect_testcases
+
+        cases = [case for case in collect_testcases(None) if "resize" in case.name or "upsample" in case.name]
+    agreed = 0
+    for case in cases:
+        (x, *constants), (want,) = case.data_sets[0]
+        if case.name in OTHER:
+            continue
+        model = onnx.ModelProto()
+        model.CopyFrom(case.model)
+        names = [value.name for value in model.graph.input]
+        del model.graph.input[1:]
+        pairs = zip(constants, names[1:], strict=True)
+        model.graph.initializer.extend(numpy_helper.from_array(array, name) for array, name in pairs)
+        graph = memopt.load(model)
+        for found in (memopt.run_reference(graph, {names[0]: x})[0], memopt.compile(graph).run({names[0]: x})):
+            assert_close([found[graph.outputs[0].name]], [want], 1e-4)
+        agreed += 1
+    assert agreed > 35
