@@ -1,8 +1,7 @@
-"""`training_step`: from a forward graph and its loss to a graph that trains: gradients, then updates of parameters in
-place.
+"""`training_step`: from a forward graph and its loss to a graph that trains its parameters in place.
 
 Holds true: 1. The given graph is not changed.   2. Each trained parameter is updated once, by one node, and so is its
-state. 3. An update stands right after the last node that reads the old parameter (or a view of it) or makes its
+state.   3. An update stands right after the last node that reads the old parameter (or a view of it) or makes its
 gradient: as early as it is legal, so that gradients die early.   4. What the forward graph updates itself (running
 statistics) is left to it.
 """
@@ -63,8 +62,7 @@ class AdamW:
 
 Optimizer = SGD | Momentum | Adam | AdamW
 
-#: op -> its state for each parameter, in the order of the op's inputs after param and grad, and of its outputs after
-#: param.
+#: op -> its state for each parameter, in the order of its inputs after param and grad (and of its outputs after param).
 _STATE: Mapping[str, tuple[str, ...]] = {
     "SGD": (),
     "Momentum": ("velocity",),
@@ -100,12 +98,10 @@ def training_step(
     params: Iterable[Value | str] | None = None,
     freeze: Iterable[Value | str] = (),
 ) -> Graph:
-    """A copy of `graph` that also computes gradients of `loss` and updates the parameters in place: one step of
-    training.
+    """One step of training: a copy of `graph` that also computes gradients of `loss` and updates parameters in place.
 
-    loss     a value of `graph` (or its name) of one element       optimizer   `SGD`, `Momentum`, `Adam` or `AdamW`
-    params   what to train; default: `trainable_params`            freeze      parameters to leave out of these (a mask,
-    a table)
+    loss     a value of `graph`, or its name, of one element      optimizer   `SGD`, `Momentum`, `Adam` or `AdamW`
+    params   what to train; default: `trainable_params`           freeze      parameters to leave out (a mask, a table)
 
     The rate is the parameter `lr`; a parameter p's state is `p.velocity`, or `p.m`, `p.v` and `p.step`, all zeros at
     first; its new value is `p.new`. The outputs are those of `graph`, and the loss. Raises `OptionError` and

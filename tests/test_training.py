@@ -169,7 +169,7 @@ SMOOTH = ("unary", "binary", "reshape", "flatten", "transpose", "concat", "split
 
 @st.composite
 def training_graphs(draw, devices=(None,)):
-    """A random graph, a loss over its float outputs, and its gradients with respect to all float feeds and parameters."""
+    """A random graph, a loss over some of its floats, and the gradients of all float feeds and parameters."""
     graph = draw(graphs(devices=devices, updates=False, only=SMOOTH))
     b = GraphBuilder()
     b.graph = graph

@@ -1,5 +1,4 @@
-"""Scalar functions of gradients: from dy, the gradient of one element of a result, to that of one element of an
-operand.
+"""Scalar functions of gradients: from dy, the gradient of an element of a result, to that of an element of an operand.
 
 Holds true: as in `elementwise_scalar`, the result has the type of the first operand. y stands for the forward's result,
 x for its operand.
@@ -162,14 +161,14 @@ def erf_grad(dy, x):
     return dy * (like(1.1283791670955126, x) * exp(-x * x))
 
 
-@register_jitable
+@register_jitable(inline="always")  # too large for LLVM to inline by itself, and a call would not vectorise
 def gelu_grad(dy, x):
     half = like(0.5, x)
     density = like(0.3989422804014327, x) * exp(-half * x * x)
     return dy * (half * (like(1, x) + erf(x * like(0.7071067811865476, x))) + x * density)
 
 
-@register_jitable
+@register_jitable(inline="always")  # too large for LLVM to inline by itself, and a call would not vectorise
 def gelu_tanh_grad(dy, x):
     half, one, cubic, root = like(0.5, x), like(1, x), like(0.044715, x), like(0.7978845608028654, x)
     inner = tanh(root * (x + cubic * x * x * x))

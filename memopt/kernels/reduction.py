@@ -16,6 +16,7 @@ from memopt.kernels.local import BLOCK, block_like, block_wide, fdiv, like
 __all__ = [
     "argmax",
     "cumsum",
+    "exp_sums",
     "log_softmax",
     "reduce_l1",
     "reduce_l2",
@@ -26,6 +27,7 @@ __all__ = [
     "reduce_sum",
     "reduce_sum_square",
     "softmax",
+    "tile_of",
 ]
 
 #: A contiguous run is reduced as rows of this many neighbours: so many totals, which are then combined.
@@ -33,7 +35,7 @@ RUN = 64
 
 
 @register_jitable
-def _tile(axis, inner, i):
+def tile_of(axis, inner, i):
     """How to walk an axis at columns i and following: (width, rows, stride, tail).
 
     That is `rows` rows of `width` neighbours, `stride` apart, then `tail` more neighbours. Neighbours are columns, or,
@@ -63,7 +65,7 @@ def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: 
             for m in range(num_m):
                 for i in range(0, num_i, BLOCK):
                     base = o * num_a * stride_a + m * stride_m + i
-                    width, rows, stride, tail = _tile(num_b, num_i, i)
+                    width, rows, stride, tail = tile_of(num_b, num_i, i)
                     for j in range(max(width, 1)):
                         block[j] = start(like(x[base + j], block[0])) if count > 0 else start(like(0, block[0]))
                     for a in range(num_a):
@@ -142,9 +144,9 @@ def softmax(y, x, outer, axis, inner):
     for o in range(outer):
         for i in range(0, inner, BLOCK):
             base = o * axis * inner + i
-            tile = _tile(axis, inner, i)
+            tile = tile_of(axis, inner, i)
             width, rows, stride, tail = tile
-            _exp_sums(y, x, base, tile, peak, total, powers, inner == 1, True)
+            exp_sums(y, x, base, tile, peak, total, powers, inner == 1, True)
             for k in range(rows + 1):
                 out = y[base + k * stride : base + k * stride + (width if k < rows else tail)]
                 for j in range(out.size):
@@ -159,9 +161,9 @@ def log_softmax(y, x, outer, axis, inner):
     for o in range(outer):
         for i in range(0, inner, BLOCK):
             base = o * axis * inner + i
-            tile = _tile(axis, inner, i)
+            tile = tile_of(axis, inner, i)
             width, rows, stride, tail = tile
-            _exp_sums(y, x, base, tile, peak, total, powers, inner == 1, False)
+            exp_sums(y, x, base, tile, peak, total, powers, inner == 1, False)
             for j in range(width):
                 total[j] = log(total[j])
             for k in range(rows + 1):
@@ -173,7 +175,7 @@ def log_softmax(y, x, outer, axis, inner):
 
 
 @register_jitable
-def _exp_sums(y, x, base, tile, peak, total, powers, one_run, store):
+def exp_sums(y, x, base, tile, peak, total, powers, one_run, store):
     """Fill `peak` with the maxima and `total` with the sums of exp(x - maximum), which go to y if `store`.
 
     Where the axis is `one_run`, all `width` entries are its maximum and its sum.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from memopt.kernels.abi import STATUS_OK, register_jitable
 from memopt.kernels.elementwise_scalar import exp
 from memopt.kernels.local import BLOCK, block_like, block_wide, like
+from memopt.kernels.reduction import RUN
 
 __all__ = ["log_softmax_grad", "softmax_grad"]
 
@@ -75,12 +76,15 @@ def _sums(total, dy, y, base, axis, inner, width, weighted):
     for j in range(width):
         total[j] = 0.0
     if inner == 1:
-        lanes = min(axis, 8)
+        lanes = min(RUN, axis)
         for j in range(lanes):
             total[j] = 0.0
-        for k in range(axis):
-            grad = like(dy[base + k], total[0])
-            total[k % 8] += grad * y[base + k] if weighted else grad
+        for k in range(0, axis, RUN):
+            size = min(RUN, axis - k)
+            grad, value = dy[base + k : base + k + size], y[base + k : base + k + size]
+            for j in range(size):
+                wide = like(grad[j], total[0])
+                total[j] += wide * value[j] if weighted else wide
         for j in range(1, lanes):
             total[0] += total[j]
     else:

@@ -1,5 +1,4 @@
-"""Losses: `SoftmaxCrossEntropyLoss` (ONNX; no weights), `MSELoss`, and the gradient of the first from its
-log-probabilities.
+"""Losses: `SoftmaxCrossEntropyLoss` (ONNX's, without weights), its gradient from the log-probabilities, `MSELoss`.
 
 Holds true: sums accumulate in float64. The backward of the cross entropy reads its second output, `log_prob`, and the
 labels; a node without that output makes it anew. A label outside of the classes (and not `ignore_index`) is an error

@@ -27,7 +27,7 @@ class Case:
 
 
 def gradient_graph(case):
-    """(graph whose outputs are loss and gradients, loss, gradients, forward node, feeds). The loss weighs every output."""
+    """(graph whose outputs are loss and gradients, loss, gradients, node, feeds). The loss weighs every output."""
     b = memopt.GraphBuilder(case.op)
     feeds = {f"x{i}": a for i, a in enumerate(case.arrays) if a is not None}
     inputs = [None if a is None else b.input(f"x{i}", a.shape, a.dtype) for i, a in enumerate(case.arrays)]

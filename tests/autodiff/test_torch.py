@@ -14,7 +14,8 @@ F = torch.nn.functional
 X = np.array([[-3.5, -3, -1, -0.25, 0, 0.25], [0.5, 1, 2, 3, 3.5, 6]])
 UNARY = {
     "Abs": torch.abs, "Exp": torch.exp, "Sigmoid": torch.sigmoid, "Tanh": torch.tanh, "Relu": torch.relu,
-    "Sin": torch.sin, "Cos": torch.cos, "Erf": torch.erf, "Gelu": F.gelu, "Softplus": F.softplus, "Softsign": F.softsign, "Elu": F.elu,
+    "Sin": torch.sin, "Cos": torch.cos,
+    "Erf": torch.erf, "Gelu": F.gelu, "Softplus": F.softplus, "Softsign": F.softsign, "Elu": F.elu,
     "Selu": F.selu, "LeakyRelu": F.leaky_relu, "HardSwish": F.hardswish, "Sign": torch.sign, "Floor": torch.floor,
     "Softmax": lambda x: torch.softmax(x, -1), "LogSoftmax": lambda x: torch.log_softmax(x, -1),
     "ReduceL2": lambda x: torch.linalg.vector_norm(x), "ReduceProd": torch.prod, "ReduceMax": torch.amax,
