@@ -1,0 +1,300 @@
+"""Graphs that broke real systems, and the values that they must give: in place, fetches, feeds, parameters, sizes.
+
+S01 to S19, S37, S38. S14's strict report of donations and S18's mode that checks undeclared aliases do not exist yet.
+
+Left out: S19 (folding of constants is the ONNX frontend's).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memopt import GraphBuilder, Machine, compile, run_reference, validate
+from memopt.errors import CapacityError, FeedError, InvalidPlanError
+from memopt.ops import Input, OpSpec, Output, registry
+from tests.hazards.line import forced, give, plans, right_everywhere, wrong_everywhere
+
+# -- S01 --------------------------------------------------------------------------------------------------------------
+
+S01 = give(a=[1, 2], b=[3, 4], c=[10, 10])
+
+
+def s01(first: str, *, donated: bool = False, control: bool = False):
+    b = GraphBuilder()
+    x, y, z = b.input("a", (2,)), b.input("b", (2,), donated=donated), b.input("c", (2,))
+    made = {}
+    for name in (first, "e" if first == "d" else "d"):
+        made[name] = b.mul(x, y, name="d") if name == "d" else b.add(y, z, name="e")
+    b.output(made["d"], made["e"])
+    if control:
+        b.graph.node("e").controls.append(b.graph.node("d"))
+    return b.build()
+
+
+def right_s01(a, b, c):
+    return {"d": a * b, "e": b + c}
+
+
+@pytest.mark.parametrize("first", ["d", "e"])
+@pytest.mark.parametrize("donated", [False, True])
+def test_s01(first, donated):
+    assert right_s01(**S01)["d"].tolist() == [3, 8]
+    right_everywhere(s01(first, donated=donated), S01, right_s01, lacks="Add")
+
+
+def test_s01_forced_before_the_other_reader():
+    plan = forced(s01("e", donated=True), "e", "b")
+    (finding,) = wrong_everywhere(plan, S01, right_s01(**S01), "clobbered")
+    assert "%b" in finding.message
+    assert "%e" in finding.message
+    assert plan.run(S01)["d"].tolist() == [13, 28]
+    with pytest.raises(InvalidPlanError):
+        validate(plan)
+
+
+def test_s01_and_s57_legal_as_listed_but_not_in_any_order():
+    plan = forced(s01("d", donated=True), "e", "b")
+    assert validate(plan) == []
+    assert [f.kind for f in validate(plan, findings="return", order="any")] == ["unordered"]
+    assert validate(forced(s01("d", donated=True, control=True), "e", "b"), order="any") == []
+
+
+# -- S02, S04 ---------------------------------------------------------------------------------------------------------
+
+
+def s02():
+    b = GraphBuilder()
+    x1 = b.op("Identity", b.input("x", (2, 2)), name="x1")
+    x3 = b.neg(b.reshape(x1, shape=(4,), name="x2"), name="x3")
+    b.output(b.add(x1, b.reshape(x3, shape=(2, 2), name="r"), name="x4"))
+    return b.build()
+
+
+def test_s02():
+    feeds = give(x=[[1, 2], [3, 4]])
+    right_everywhere(s02(), feeds, lambda x: {"x4": np.zeros((2, 2))}, lacks="Neg")
+    graph = s02()
+    storage = graph.storage
+    base = storage.buffer(graph.value("x1"))
+    for name in ("x2", "x3", "r"):
+        storage.share(storage.variable(graph.value(name)), base)
+    plan = compile(graph, "none", validate=False)
+    wrong_everywhere(plan, feeds, {"x4": np.zeros((2, 2))}, "clobbered")
+    assert plan.run(feeds)["x4"].tolist() == [[-2, -4], [-6, -8]]
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """An op with two outputs, x + 1 and 2 x, that runs as a host call."""
+    spec = OpSpec(
+        "HazardTwo", (Input("x"),), (Output("a"), Output("b")),
+        infer=lambda types, attrs, count: (types[0], types[0]),
+        reference=lambda arrays, attrs, types: (arrays[0] + 1, arrays[0] * 2),
+    )  # fmt: skip
+    monkeypatch.setitem(registry._OPS, spec.name, spec)
+
+
+def test_s04_an_output_that_nobody_reads(two):
+    b = GraphBuilder()
+    x = b.input("x", (2,))
+    a, _ = b.op("HazardTwo", x, outputs=("a", "b"), name="two")
+    b.output(b.add(a, x, name="c"))
+    graph = b.build()
+    feeds = give(x=[1, 2])
+    right_everywhere(graph, feeds, lambda x: {"c": x + 1 + x}, lacks="HazardTwo")
+    for label, plan in plans(graph):
+        (buffer,) = [p for p in plan.program.buffers if p.name == "b"]
+        assert buffer.end > buffer.start, label
+    found = wrong_everywhere(forced(graph, "b", "a"), feeds, {"c": [3, 5]}, "overlap", "clobbered")
+    assert found[0].kind == "overlap"
+
+
+# -- fetched values ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fetch", [("cost",), ("cost", "a"), ("cost", "a", "b")])
+def test_s06_fetched_intermediates(fetch):
+    b = GraphBuilder()
+    one, other = b.input("A", (2, 2)), b.input("B", (2, 2))
+    a, c = b.op("Abs", one, name="a"), b.op("Abs", other, name="b")
+    d = b.sub(a, c, name="diff")
+    cost = b.mul(d, d, name="cost")
+    b.output(*[{"cost": cost, "a": a, "b": c}[name] for name in fetch])
+    graph = b.build()
+    feeds = give(A=[[1, -2], [3, 4]], B=[[-1, 2], [3, -4]])
+
+    def right(A, B):
+        found = {"a": abs(A), "b": abs(B), "cost": (abs(A) - abs(B)) ** 2}
+        return {name: found[name] for name in fetch}
+
+    right_everywhere(graph, feeds, right, lacks="Sub")
+    if "a" in fetch:
+        plan = forced(graph, "diff", "a")
+        found = wrong_everywhere(plan, feeds, right(**feeds), "lost-output", "clobbered")
+        assert (found[0].kind, found[0].value) == ("lost-output", "a")
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_s07_two_partial_losses(same):
+    b = GraphBuilder()
+    x = b.input("x", (2,))
+    y = x if same else b.input("y", (1,))
+    f = b.op("ReduceSum", b.mul(x, x), keepdims=0, name="f")
+    h = b.op("ReduceSum", b.mul(y, y), keepdims=0, name="h")
+    b.output(f, h, b.add(f, h, name="L"))
+
+    def right(x, y=None):
+        y = x if y is None else y
+        return {"f": (x * x).sum(), "h": (y * y).sum(), "L": (x * x).sum() + (y * y).sum()}
+
+    graph, feeds = b.build(), give(x=[1, 2]) if same else give(x=[1, 2], y=[3])
+    right_everywhere(graph, feeds, right, lacks="ReduceSum")
+    for keep in ((), ("f",), ("f", "h", "L")):
+        for label, plan in plans(graph, keep=keep):
+            got = plan.run(feeds)
+            assert [float(got[name]) for name in "fhL"] == ([5, 5, 10] if same else [5, 9, 14]), label
+
+
+def test_s09_an_output_and_its_identity():
+    b = GraphBuilder()
+    y = b.mul(b.input("x", (2,)), b.param("two", np.float32([2, 2])), name="y")
+    b.output(y, b.op("Identity", y, name="z"), y)
+    graph, feeds = b.build(), give(x=[1, 2])
+    right_everywhere(graph, feeds, lambda x: {"y": 2 * x, "z": 2 * x}, lacks="Mul")
+    for label, plan in plans(graph):
+        got = plan.run(feeds)
+        got["y"][0] = 99
+        assert got["z"].tolist() == [2, 4], label
+        assert plan.run(feeds)["y"].tolist() == [2, 4], label
+
+
+def test_s11_parameters_as_outputs():
+    b = GraphBuilder()
+    w, c1, c2 = (b.param(name, np.float32(data)) for name, data in (("w", [1, 2]), ("c1", 3), ("c2", 3)))
+    b.output(w, c1, b.add(b.input("x", (2,)), c2, name="y"))
+    graph, feeds = b.build(), give(x=[1, 2])
+    right_everywhere(graph, feeds, lambda x: {"w": [1, 2], "c1": 3, "y": x + 3}, lacks="Add")
+    for label, plan in plans(graph):
+        got = plan.run(feeds)
+        got["w"][...] = -1
+        got["c1"][...] = -1
+        out = np.full(2, 7, np.float32)
+        again = plan.run(feeds, out={"w": out})
+        assert again["w"] is out
+        assert (out.tolist(), float(again["c1"]), again["y"].tolist()) == ([1, 2], 3, [4, 5]), label
+
+
+# -- feeds and parameters ---------------------------------------------------------------------------------------------
+
+
+def test_s12_an_undonated_feed_and_another_shape():
+    b = GraphBuilder()
+    b.output(b.relu(b.input("x", (1, 4, 8)), name="y"))
+    graph = b.build()
+    x = np.linspace(-1, 1, 32, dtype=np.float32).reshape(1, 4, 8)
+    right_everywhere(graph, {"x": x}, lambda x: {"y": np.maximum(x, 0)}, lacks="Relu")
+    wrong = forced(graph, "y", "x")
+    assert [f.kind for f in validate(wrong, findings="return")] == ["pinned-write"]
+    plan = compile(graph)
+    with pytest.raises(FeedError, match=r"'x' is float32\[1, ?4, ?8\]|'x' is f32\[1, ?4, ?8\]"):
+        plan.run({"x": x[:, :1]})
+    np.testing.assert_array_equal(plan.run({"x": x})["y"], np.maximum(x, 0))
+
+
+@pytest.mark.parametrize("donate", [(), ("x",), ("y",), ("x", "y")])
+def test_s13_one_array_for_two_feeds(donate):
+    b = GraphBuilder()
+    b.output(b.add(b.input("x", (4,)), b.input("y", (4,)), name="s"))
+    a = np.float32([1, 2, 3, 4])
+    for label, plan in plans(b.build(), "Add", donate=donate):
+        for other in (a, a[:]):  # feeds are copied in: no view of one array can meet another
+            assert plan.run({"x": a, "y": other})["s"].tolist() == [2, 4, 6, 8], label
+        assert a.tolist() == [1, 2, 3, 4]
+
+
+def test_s14_a_donation_that_is_of_no_use():
+    b = GraphBuilder()
+    x = b.input("x", (4,), donated=True)
+    b.output(b.op("Cast", x, to="int64", name="y"))
+    graph = b.build()
+    right_everywhere(graph, give(x=[1.5, -2.5, 3, 0]), lambda x: {"y": x.astype(np.int64)}, lacks="Cast")
+    (decision,) = [d for d in compile(graph, "share").decisions if d.subject == ("y", "x")]
+    assert not decision.accepted
+    assert decision.bytes == 32
+
+
+def test_s15_what_the_caller_does_to_an_array_later():
+    b = GraphBuilder()
+    b.output(b.op("Identity", b.input("x", (100,)), name="y"))
+    for label, plan in plans(b.build(), "Identity"):
+        x = np.zeros(100, np.float32)
+        got = plan.run({"x": x})
+        x[0] = -1
+        assert got["y"][0] == 0, label
+        assert plan.run({"x": x})["y"][0] == -1, label
+
+
+def test_s17_a_weight_through_a_view():
+    b = GraphBuilder()
+    w2 = b.op("Unsqueeze", b.param("w", np.float32([-1, 2])), axes=(0,), name="w2")
+    b.output(b.relu(w2, name="y"))
+    graph = b.build()
+    right_everywhere(graph, {}, lambda: {"y": [[0, 2]]}, lacks="Relu")
+    graph.storage.share(graph.storage.variable(graph.value("w2")), graph.storage.buffer(graph.value("w")))
+    plan = forced(graph, "y", "w2")
+    assert [f.kind for f in validate(plan, findings="return")] == ["pinned-write"]
+
+
+@pytest.fixture
+def ident(monkeypatch):
+    """A user's op that returns its input itself, which it must not."""
+    spec = OpSpec(
+        "HazardIdent", (Input("x"),), (Output("y"),),
+        infer=lambda types, attrs, count: (types[0],), reference=lambda arrays, attrs, types: (arrays[0],),
+    )  # fmt: skip
+    monkeypatch.setitem(registry._OPS, spec.name, spec)
+
+
+def test_s18_a_reference_that_returns_its_input(ident):
+    """A host call copies what the reference returns, so an undeclared alias does no harm."""
+    b = GraphBuilder()
+    x = b.input("x", (2,), donated=True)
+    i = b.op("HazardIdent", x, name="i")
+    b.output(b.mul(i, b.param("two", np.float32([2, 2])), name="y"), b.add(i, x, name="z"))
+    graph, feeds = b.build(), give(x=[1, 2])
+    right_everywhere(graph, feeds, lambda x: {"y": 2 * x, "z": 2 * x}, lacks="HazardIdent")
+    outputs, _ = run_reference(graph, feeds)
+    outputs["y"][...] = 0
+    assert feeds["x"].tolist() == [1, 2]
+
+
+# -- sizes that are reported (S37, S38) -------------------------------------------------------------------------------
+
+
+def test_s37_no_product_wraps():
+    b = GraphBuilder()
+    b.output(b.relu(b.relu(b.input("x", (65536, 65536)), name="a"), name="y"))
+    graph = b.build()
+    assert graph.value("a").nbytes == 17179869184
+    assert compile(graph, "none", pack_seconds=0).devices["host"].height_bytes == 2 * 17179869184
+    with pytest.raises(CapacityError, match="17179869184"):
+        compile(graph, "share", Machine.host_only(capacity_bytes=1 << 30))
+
+
+def test_s38_the_reported_size_suffices():
+    b = GraphBuilder()
+    x = b.input("x", (1,), "uint8")
+    made = [b.op("Identity", x, name="a"), b.relu(b.param("w", np.ones(11, np.float32)), name="b")]
+    b.output(*made, b.relu(b.param("v", np.ones(1, np.float32)), name="c"))
+    graph = b.build()
+    plan = compile(graph, "none", Machine.host_only(alignment=16))
+    use = plan.devices["host"]
+    slots = {buffer.name: plan.slots[buffer.id] for buffer in plan.program.buffers if buffer.space == "arena"}
+    assert sorted(slot.size for slot in slots.values()) == [1, 4, 44]
+    assert use.height_bytes <= 80
+    total = use.total_bytes
+    exact = compile(graph, "none", Machine.host_only(alignment=16, capacity_bytes=total))
+    assert exact.run({"x": np.uint8([7])})["a"].tolist() == [7]
+    with pytest.raises(CapacityError, match="16 bytes too many"):
+        compile(graph, "none", Machine.host_only(alignment=16, capacity_bytes=total - 16))
