@@ -40,7 +40,7 @@ class Climb:
         return self.best[0] <= self.bound
 
     def run(self, deadline: float, thorough: bool) -> None:
-        """Improve until `deadline`; `thorough` spends half of the time on one complete search at the bound."""
+        """Improve until `deadline`; `thorough` spends more of the time on one complete search at the bound."""
         began = time.perf_counter()
         planner = Planner(self.table, self.seed)
         share = 0.15 if self.table.size.size < 1000 else 0.4
@@ -99,7 +99,7 @@ class _Whole:
 
     def __init__(self, hunt: Hunt, thorough: bool) -> None:
         self.hunt = hunt
-        self.nodes = hunt.budget(1) * (8 if thorough else 1)
+        self.nodes = hunt.budget(1) * (3 if thorough else 1)
         self.capacity = -1
         self.probe: Probe
 

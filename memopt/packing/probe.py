@@ -48,13 +48,13 @@ class Probe:
         log2 = np.array([max(width, 1).bit_length() - 1 for width in range(sections + 1)], np.int64)
         grid = np.empty((int(log2[-1]) + 1, sections), np.int64)
         self.scratch = (grid, log2, np.empty(sections + 1, np.int64), np.empty(sections, np.int64))
-        self.control = np.array([0, 0, 1, 0], np.int64)
+        self.control = np.zeros(3, np.int64)
         self.stride = max(16, 3_000_000 // (num + sections))
 
     @property
     def nodes(self) -> int:
         """Nodes visited so far."""
-        return int(self.control[3])
+        return int(self.control[2])
 
     def run(self, nodes: int, deadline: float) -> int:
         """Search on for `nodes` nodes or until `deadline` (of `time.perf_counter`)."""
@@ -95,7 +95,7 @@ class Hunt:
     def budget(self, attempt: int) -> int:
         """Nodes for an attempt: a few dives, and now and then more."""
         num = self.part.table.size.size
-        return (3 * num + 100) * (1 if attempt % 8 else 1 + 3 * (attempt % 64 == 0))
+        return (3 * num + 100) // (1 if attempt % 4 == 0 else 2) * (1 if attempt % 64 else 4)
 
     def round(self, capacity: int, deadline: float) -> tuple[int, Ints | None]:
         """A few attempts at `capacity`: (FOUND, offsets), (FAILED, None) with a proof, or (PAUSED, None)."""

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,untyped-decorator,misc"
-# ruff: noqa: C901, PLR0913, SIM110, SIM102, PLR0915 -- one resumable loop over flat arrays: numba kernels are loops
+# ruff: noqa: C901, PLR0913, SIM110, SIM102 -- numba kernels are loops over arrays and scalars
 """The exact search in numba: does a placement within a capacity exist?
 
 Model. Time is cut into *sections*, the maximal sets of buffers active together. `low[b]` is the lowest offset that
@@ -30,6 +30,7 @@ __all__ = ["FAILED", "FOUND", "FULL", "PAUSED", "advance"]
 
 PAUSED, FOUND, FAILED, FULL = 0, 1, 2, 3
 _FAR = np.int64(2**63 - 1)
+_DEAD_END, _COMPLETE = np.int64(-1), np.int64(-2)
 # columns of the stack: section, floor, last buffer tried, length of the log, buffer placed (-1: floor raised)
 _SECTION, _FLOOR, _TRIED, _LOG, _PLACED = 0, 1, 2, 3, 4
 
@@ -161,7 +162,7 @@ def _meet(pieces, a, b):
 
 
 @njit(cache=True, nogil=True)
-def _raised(s, level, low, high, size, pinned, placed, pieces):
+def _raised(s, level, low, size, pinned, placed, pieces):
     """The next floor of section `s` when nobody lies at `level` (3), or a huge number when somebody has to."""
     first, lower, upper = pieces
     rise = _FAR
@@ -194,103 +195,124 @@ def _lift(b, least, low, align, log_who, log_low, log):
 
 
 @njit(cache=True, nogil=True)
-def _unmark(b, placed, left, room, pieces):
+def _mark(b, sign, left, room, pieces):
+    """Take buffer `b` out of what is waiting in its sections (sign -1), or put it back (1)."""
     first, lower, upper = pieces
-    placed[b] = False
     for piece in range(first[b], first[b + 1]):
         for s in range(lower[piece], upper[piece]):
-            left[s] += room[b]
+            left[s] += sign * room[b]
+
+
+@njit(cache=True, nogil=True)
+def _open(data, pieces, state, scratch, ceiling, rule):
+    """The section to branch on, or _DEAD_END by (4), or _COMPLETE."""
+    low, placed, left = state[0], state[1], state[2]
+    grid, log2, count, valley = scratch
+    floor = grid[0]
+    if not _floors(grid, log2, low, data[4], placed, pieces):
+        return _DEAD_END
+    lowest = _FAR
+    for s in range(left.size):
+        if left[s] > 0:
+            if left[s] > ceiling - floor[s]:
+                return _DEAD_END
+            lowest = min(lowest, floor[s])
+    if lowest == _FAR:
+        return _COMPLETE
+    if rule < 2:
+        _count_lowest(count, lowest, low, placed, pieces)
+    else:
+        _count_valleys(count, valley, floor, left, low, placed, pieces)
+    return _choose(rule, count, valley, floor, left, ceiling, lowest)
+
+
+@njit(cache=True, nogil=True)
+def _place(b, level, data, pieces, state, log):
+    """Put buffer `b` at `level` and lift all that it meets (2); the new length of the log."""
+    size, room, align = data[0], data[1], data[2]
+    low, placed, left, _, log_who, log_low = state
+    first, lower, upper = pieces
+    placed[b] = True
+    _mark(b, -1, left, room, pieces)
+    top = level + size[b]
+    start, stop = lower[first[b]], upper[first[b + 1] - 1]
+    for x in range(size.size):
+        if low[x] < top and not placed[x] and lower[first[x]] < stop and upper[first[x + 1] - 1] > start:
+            if _meet(pieces, x, b):
+                log = _lift(x, top, low, align, log_who, log_low, log)
+    return log
+
+
+@njit(cache=True, nogil=True)
+def _answer(frame, data, pieces, state, ceiling, log):
+    """Take the next answer of the node in `frame`: the new length of the log, or -1 if there is none left."""
+    size, _, align, pinned, _ = data
+    low, placed, left, _, log_who, log_low = state
+    n = size.size
+    s, level, b = frame[_SECTION], frame[_FLOOR], frame[_TRIED] + 1
+    if b > n:
+        return np.int64(-1)
+    while b < n and (placed[b] or low[b] != level or not _covers(pieces, b, s)):
+        b += 1
+    frame[_TRIED] = b
+    if b < n:
+        frame[_PLACED] = b
+        return _place(b, level, data, pieces, state, log)
+    frame[_PLACED] = -1
+    slack = ceiling - level - left[s]
+    rise = _raised(s, level, low, size, pinned, placed, pieces) if slack > 0 else _FAR
+    if slack <= 0 or rise - level > slack:
+        return np.int64(-1)
+    for x in range(n):
+        if low[x] < rise and not placed[x] and _covers(pieces, x, s):
+            log = _lift(x, rise, low, align, log_who, log_low, log)
+    return log
+
+
+@njit(cache=True, nogil=True)
+def _undo(frame, data, pieces, state, log):
+    """Take back the answer of the node in `frame`; the length that the log had."""
+    low, placed, left, _, log_who, log_low = state
+    while log > frame[_LOG]:
+        log -= 1
+        low[log_who[log]] = log_low[log]
+    if frame[_PLACED] >= 0:
+        placed[frame[_PLACED]] = False
+        _mark(frame[_PLACED], 1, left, data[1], pieces)
+    return log
 
 
 @njit(cache=True, nogil=True)
 def advance(control, data, pieces, state, scratch, ceiling, rule, budget):
     """Search on for `budget` nodes and return PAUSED, FOUND (the offsets are in `low`), FAILED or FULL (out of log).
 
-    control: depth, log length, whether the node at `depth` is new, nodes so far.
-    data: size, room (size up to the common alignment), align, pinned, high.
+    control: depth, log length, nodes so far. data: size, room (size up to the common alignment), align, pinned, high.
     pieces: first piece of each buffer, lower and upper section of each piece.
     state: low, placed, left, stack, log_who, log_low. scratch: grid, log2, count, valley.
-    `ceiling`: capacity up to the common alignment.
+    `ceiling`: capacity up to the common alignment. Each turn opens the node at `depth`, then takes the next answer
+    there, or of the nearest node below it that has one left.
     """
-    size, room, align, pinned, high = data
-    first, lower, upper = pieces
-    low, placed, left, stack, log_who, log_low = state
-    grid, log2, count, valley = scratch
-    floor = grid[0]
-    n = size.size
-    depth, log, fresh, nodes = control[0], control[1], control[2], np.int64(0)
-    while True:
-        back = False
-        if fresh:
-            if nodes >= budget:
-                control[0], control[1], control[2] = depth, log, 1
-                control[3] += nodes
-                return PAUSED
-            if depth + 1 >= stack.shape[0] or log + n >= log_who.size:
-                return FULL
-            fresh = 0
-            nodes += 1
-            lowest = _FAR
-            good = _floors(grid, log2, low, high, placed, pieces)
-            if good:
-                for s in range(left.size):
-                    if left[s] > 0:
-                        if left[s] > ceiling - floor[s]:  # (4)
-                            good = False
-                            break
-                        lowest = min(lowest, floor[s])
-            if good and lowest == _FAR:
-                control[0], control[1], control[2] = depth, log, 0
-                control[3] += nodes
-                return FOUND
-            if good:
-                if rule < 2:
-                    _count_lowest(count, lowest, low, placed, pieces)
-                else:
-                    _count_valleys(count, valley, floor, left, low, placed, pieces)
-                s = _choose(rule, count, valley, floor, left, ceiling, lowest)
-                stack[depth, _SECTION], stack[depth, _FLOOR] = s, floor[s]
-                stack[depth, _TRIED], stack[depth, _LOG] = -1, log
-            else:
-                back = True
-        if not back:
-            s, level = stack[depth, _SECTION], stack[depth, _FLOOR]
-            b = stack[depth, _TRIED] + 1
-            while b < n and (placed[b] or low[b] != level or not _covers(pieces, b, s)):
-                b += 1
-            if b < n:
-                stack[depth, _TRIED], stack[depth, _PLACED] = b, b
-                placed[b] = True
-                top = level + size[b]
-                for piece in range(first[b], first[b + 1]):
-                    for i in range(lower[piece], upper[piece]):
-                        left[i] -= room[b]
-                start, stop = lower[first[b]], upper[first[b + 1] - 1]
-                for x in range(n):
-                    if low[x] < top and not placed[x] and lower[first[x]] < stop and upper[first[x + 1] - 1] > start:
-                        if _meet(pieces, x, b):  # (2)
-                            log = _lift(x, top, low, align, log_who, log_low, log)
-                depth += 1
-                fresh = 1
-                continue
-            slack = ceiling - level - left[s]
-            if b == n and slack > 0 and stack[depth, _TRIED] < n:
-                stack[depth, _TRIED], stack[depth, _PLACED] = n, -1
-                rise = _raised(s, level, low, high, size, pinned, placed, pieces)
-                if rise - level <= slack:
-                    for x in range(n):
-                        if low[x] < rise and not placed[x] and _covers(pieces, x, s):
-                            log = _lift(x, rise, low, align, log_who, log_low, log)
-                    depth += 1
-                    fresh = 1
-                    continue
-        depth -= 1
-        if depth < 0:
-            control[0], control[1] = 0, 0
-            control[3] += nodes
-            return FAILED
-        while log > stack[depth, _LOG]:
-            log -= 1
-            low[log_who[log]] = log_low[log]
-        if stack[depth, _PLACED] >= 0:
-            _unmark(stack[depth, _PLACED], placed, left, room, pieces)
+    stack, log_who = state[3], state[4]
+    depth, log = control[0], control[1]
+    for _ in range(budget):
+        if depth + 1 >= stack.shape[0] or log + data[0].size >= log_who.size:
+            return FULL
+        control[2] += 1
+        s = _open(data, pieces, state, scratch, ceiling, rule)
+        if s == _COMPLETE:
+            return FOUND
+        after = np.int64(-1)
+        if s >= 0:
+            stack[depth, _SECTION], stack[depth, _FLOOR] = s, scratch[0][0, s]
+            stack[depth, _TRIED], stack[depth, _LOG] = -1, log
+            after = _answer(stack[depth], data, pieces, state, ceiling, log)
+        while after < 0:
+            depth -= 1
+            if depth < 0:
+                return FAILED
+            log = _undo(stack[depth], data, pieces, state, log)
+            after = _answer(stack[depth], data, pieces, state, ceiling, log)
+        depth += 1
+        log = after
+        control[0], control[1] = depth, log
+    return PAUSED
