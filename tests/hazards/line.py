@@ -81,7 +81,7 @@ def _three_runs(label: str, plan: Plan, feeds: Arrays, right: Callable[..., Mapp
 
 
 def forced(graph: Graph, value: str, over: str, offset: int = 0, *, rename: bool = False) -> Plan:
-    """A plan in which `value` has the bytes of `over` (from byte `offset` on), or its name, whatever passes would say."""
+    """A plan in which `value` has the bytes of `over` (from byte `offset` on), or its name, whatever passes say."""
     graph = graph.copy()
     storage = graph.storage
     mine, theirs = (storage.variable(graph.value(name)) for name in (value, over))
