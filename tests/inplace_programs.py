@@ -1,8 +1,8 @@
 """Random programs with in-place methods and views, and two models of what they mean.
 
 A program is a list of statements over numbered tensors. `run_handles` writes it with handles and in-place methods.
-`run_twin` writes the same without any: a tensor is a storage and the positions that it shows of it; a read gathers, a write
-makes a new storage. `run_numpy` does that with arrays, and no graph at all.
+`run_twin` writes the same without any: a tensor is a storage and the positions that it shows of it; a read gathers, a
+write makes a new storage. `run_numpy` does that with arrays, and no graph at all.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def programs(draw, *, unary=UNARY, views=True, max_statements=8):
             shapes.append(shape)
             writable.append(writable[t])
         elif kind == "assign":
-            _, index, shape = draw(_indexes(shapes[t]))
+            index, shape = draw(_indexes(shapes[t]))
             others = [i for i, s in enumerate(shapes) if s == shape]
             other = draw(st.sampled_from([*others, 2.0]))
             statements.append(("assign", t, index, other))
@@ -73,21 +73,22 @@ def programs(draw, *, unary=UNARY, views=True, max_statements=8):
 
 @st.composite
 def _indexes(draw, shape):
-    """(is basic, index, shape of the slice)"""
+    """(index, shape of the slice)"""
     index = []
     for dim in shape:
         start = draw(st.integers(0, dim - 1))
         stop = draw(st.integers(start + 1, dim))
-        index.append(draw(st.sampled_from([slice(start, stop), slice(None), slice(start, stop, 2), slice(None, None, -1), start])))
+        some = [slice(start, stop), slice(None), slice(start, stop, 2), slice(None, None, -1), start]
+        index.append(draw(st.sampled_from(some)))
     index = tuple(index)
-    return True, index, np.empty(shape)[index].shape
+    return index, np.empty(shape)[index].shape
 
 
 @st.composite
 def _views(draw, shape):
     kind = draw(st.sampled_from(["index", "reshape", "transpose", "index"]))
     if kind == "index":
-        _, index, new = draw(_indexes(shape))
+        index, new = draw(_indexes(shape))
         return ("index", index), new
     if kind == "transpose":
         perm = tuple(draw(st.permutations(range(len(shape)))))
@@ -104,7 +105,7 @@ def leaf_data(program, exact):
     ]
 
 
-# -- with in-place methods ----------------------------------------------------------------------------------------------
+# -- with in-place methods --------------------------------------------------------------------------------------------
 
 
 def run_handles(program, exact=False, strict=False):
@@ -137,7 +138,7 @@ def _view(x, kind, detail):
     return x.reshape(detail) if kind == "reshape" else x.transpose(detail)
 
 
-# -- without ------------------------------------------------------------------------------------------------------------
+# -- without ----------------------------------------------------------------------------------------------------------
 
 
 def positions(kind, detail, shown):
