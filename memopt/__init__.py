@@ -10,6 +10,7 @@
 This package imports neither numba nor onnx, networkx or scipy until they are needed.
 """
 
+from memopt.bisect import Bisection, bisect
 from memopt.compare import Comparison, compare
 from memopt.compile import Plan, compile, load_plan
 from memopt.devices import Device, Machine
@@ -22,6 +23,7 @@ from memopt.types import TensorType
 from memopt.validate import Finding, validate
 
 __all__ = [
+    "Bisection",
     "Comparison",
     "Decision",
     "Device",
@@ -35,6 +37,7 @@ __all__ = [
     "Plan",
     "TensorType",
     "__version__",
+    "bisect",
     "compare",
     "compile",
     "known_passes",

@@ -1,4 +1,4 @@
-"""What a plan was compiled from, so that it can be compiled once more with a change; and the values to keep or leave out.
+"""What a plan was compiled from, so that it can be compiled again with a change; and the values to keep or leave out.
 
 Holds true: a recipe refers to the caller's graph, which `compile` does not change; its stamp tells whether the caller
 has changed it since. A value that is kept is an output for every pass, and for the validator. A value that is left out
@@ -36,7 +36,7 @@ class Recipe:
 
 
 def _stamp(graph: Graph) -> int:
-    """A digest of what a plan depends on: nodes, edges, devices, feeds, outputs and storage (not of parameters' data)."""
+    """A digest of what a plan depends on: nodes, edges, devices, feeds, outputs and storage (no parameter's data)."""
     nodes = tuple((n, n.inputs, n.outputs, n.device, tuple(n.controls)) for n in graph.nodes)
     ends = (tuple(graph.inputs), tuple(graph.params), tuple(graph.outputs), frozenset(graph.donated))
     variables = tuple((v, v.buffer, v.offset, graph.storage.values_of(v)) for v in graph.storage.variables)
@@ -99,7 +99,7 @@ class _Apart:
 
     def run(self, graph: Graph) -> PassResult:
         result = self.inner.run(graph)
-        decisions = [_undone(graph, d) if d.accepted and graph.excluded & set(d.subject) else d for d in result.decisions]
+        decisions = [_undone(graph, d) if d.accepted else d for d in result.decisions]
         undone = any(old is not new for old, new in zip(result.decisions, decisions, strict=True))
         modified = any(d.accepted for d in decisions) if undone else result.modified
         for name in sorted(graph.excluded):
@@ -116,5 +116,7 @@ def _is_updated(graph: Graph, value: Value) -> bool:
 
 
 def _undone(graph: Graph, decision: Decision) -> Decision:
-    name = next(name for name in decision.subject if name in graph.excluded)
+    name = next((name for name in decision.subject if name in graph.excluded), None)
+    if name is None:
+        return decision
     return replace(decision, accepted=False, rule=Reason.EXCLUDED, reason=f"%{name} is left out by request")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from memopt.cli import options
+from memopt.cli import changes, options
 
 __all__ = ["add_parser", "plan_dict"]
 
@@ -26,6 +26,7 @@ def add_parser(subparsers: Any) -> None:
     options.add_model_options(parser)
     options.add_machine_options(parser)
     options.add_compile_options(parser)
+    changes.add_change_options(parser)
     parser.add_argument("-o", "--output", metavar="plan.json", help="write the plan there")
     parser.add_argument("--program", action="store_true", help="print the program's text too")
     options.add_json_option(parser)
@@ -39,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     from memopt.report import arena_figure, decisions_table, describe_plan, save_figure
 
     options.check_plot(args)
-    plan = memopt.compile(options.load_model(args), **options.compile_options(args))
+    plan = memopt.compile(options.load_model(args), **options.compile_options(args), **changes.change_options(args))
     wrote = []
     if args.output:
         plan.save(args.output)
@@ -48,10 +49,11 @@ def _run(args: argparse.Namespace) -> int:
         save_figure(arena_figure(plan, describe_plan(plan)), args.plot)
         wrote.append(args.plot)
     if args.json:
-        show_json(plan_dict(plan))
+        show_json({**plan_dict(plan), **changes.difference_dict(plan)})
         return 0
     texts = [str(plan.program)] if args.program else []
-    show(plan.report(), decisions_table(plan.decisions), *texts, *([f"wrote {', '.join(wrote)}"] if wrote else []))
+    tables = [plan.report(), *changes.difference_table(plan), decisions_table(plan.decisions)]
+    show(*tables, *texts, *([f"wrote {', '.join(wrote)}"] if wrote else []))
     return 0
 
 

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memopt.cli import options
+from memopt.cli import changes, options
 from memopt.errors import OptionError
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def add_parser(subparsers: Any) -> None:
     options.add_model_options(parser, what=what)
     options.add_machine_options(parser)
     options.add_compile_options(parser)
+    changes.add_change_options(parser)
     group = parser.add_argument_group("run")
     group.add_argument(
         "--model", dest="weights_from", metavar="MODEL", help="the model of a plan.json, for its parameters"
@@ -67,8 +68,8 @@ def _run(args: argparse.Namespace) -> int:
     results = plan.run(feeds, measure=args.measure, sanitize=args.sanitize)
     seconds = [results.seconds, *(plan.run(feeds).seconds for _ in range(args.repeat - 1))]
     if args.output:
-        np.savez(args.output, **dict[str, Any](results))
-    outputs = {name: _describe(array) for name, array in results.items()}
+        np.savez(args.output, **dict[str, Any]({**results, **results.kept}))
+    outputs = {name: _describe(array) for name, array in {**results, **results.kept}.items()}
     if args.json:
         measured = _measured(results.measured)
         facts = {
@@ -77,10 +78,11 @@ def _run(args: argparse.Namespace) -> int:
             "host_calls": list(results.host_calls),
             "measured": measured,
         }
-        show_json({**plan_dict(plan), **facts})
+        show_json({**plan_dict(plan), **facts, **changes.difference_dict(plan)})
         return 0
     show(
         _table(plan, outputs, min(seconds), args.repeat),
+        *changes.difference_table(plan),
         *_remarks(results),
         *([f"wrote {args.output}"] if args.output else []),
     )
@@ -94,7 +96,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     if not _is_plan(args.model):
         if args.weights_from:
             raise OptionError(f"--model {args.weights_from} is for a plan.json, and {args.model} is a model itself")
-        return memopt.compile(options.load_model(args), **options.compile_options(args))
+        graph, change = options.load_model(args), changes.change_options(args)
+        return memopt.compile(graph, **options.compile_options(args), **change)
     source = None
     if args.weights_from:
         source = options.load_model(argparse.Namespace(**{**vars(args), "model": args.weights_from}))

@@ -80,6 +80,14 @@ class _Walk:
             life.reads.append((position, node))
             life.over = None
 
+    def call(self, call: Call, position: int) -> None:
+        for operand in call.inputs:
+            if operand is not None:
+                self.read(operand, position, call.node)
+        for operand in call.outputs:
+            if operand is not None:
+                self.write(operand, position, call.node)
+
     def free(self, buffer: int, position: int) -> None:
         for life in self._open.pop(buffer, ()):
             life.freed = position
@@ -92,12 +100,7 @@ def find_lives(program: Program, elements: Mapping[str, int]) -> list[Life]:
         walk.write(entry.operand, -1, "")
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, Call):
-            for operand in instruction.inputs:
-                if operand is not None:
-                    walk.read(operand, position, instruction.node)
-            for operand in instruction.outputs:
-                if operand is not None:
-                    walk.write(operand, position, instruction.node)
+            walk.call(instruction, position)
         elif isinstance(instruction, Transfer):
             walk.read(instruction.source, position, instruction.node)
             walk.write(instruction.target, position, instruction.node, copy=instruction.kind != "home")

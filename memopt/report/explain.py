@@ -98,7 +98,8 @@ def _peak_lines(peak: Peak, limit: int | None) -> list[str]:
     if peak.num_places > 1:
         text = f"{peak.num_places} stretches of the program reach this peak: all of them must fall for it to fall."
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
-    lines += ["", *entry_lines("live value", "bytes", "why it is alive"), *entry_lines("-" * _NAME, "-" * _BYTES, "-" * 40)]
+    lines += ["", *entry_lines("live value", "bytes", "why it is alive")]
+    lines += entry_lines("-" * _NAME, "-" * _BYTES, "-" * 40)
     shown = peak.live[:limit]
     for one in shown:
         lines += entry_lines(f"%{one.value}", format_bytes(one.bytes), _maker(one) + one.why)
@@ -165,6 +166,7 @@ def _live_dict(one: LiveValue) -> dict[str, Any]:
         "bytes": one.bytes,
         "producer": one.producer,
         "last_reader": one.last_reader,
+        "freed_after": one.freed_after,
         "why": one.why,
         "shares_with": list(one.shares),
         "buffer": one.buffer,

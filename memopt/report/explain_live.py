@@ -29,6 +29,7 @@ class LiveValue:
     value      that value (of several, the one that is needed longest)     shares   the others that it holds then
     bytes      of the buffer       buffer   its number in the program       start, end   its instructions, half-open
     producer   the node that wrote the value, or `copy for NODE`            last_reader   the last node that reads it
+    freed_after    the last node that reads or writes the buffer
     why        why it is still alive, in words                             decisions   what was decided about it
     """
 
@@ -39,6 +40,7 @@ class LiveValue:
     end: int
     producer: str
     last_reader: str
+    freed_after: str
     why: str
     shares: tuple[str, ...] = ()
     decisions: tuple[Decision, ...] = ()
@@ -105,6 +107,7 @@ class PlanFacts:
         return f"{node} ({graph.node(node).op})" if graph.has_node(node) else node or "the end of the step"
 
     def node(self, name: str) -> Node | None:
+        """The node of that name, if there is one."""
         return self.plan.graph.node(name) if self.plan.graph.has_node(name) else None
 
 
@@ -143,8 +146,9 @@ def _live(facts: PlanFacts, buffer: ProgramBuffer, at: int) -> LiveValue:
     reader = "(fetched)" if main.fetched else main.reads[-1][1] if main.reads else "-"
     why = "; ".join(filter(None, (_need(facts, main, at), _share(others), _larger(facts, buffer, lives, here, at))))
     decisions = tuple(d for d in facts.decisions.get(main.value, ()) if d.pass_name != "lowering" or not main.copy)
+    last = _last_node(facts, lives)
     return LiveValue(
-        main.value, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, reader, why, others, decisions
+        main.value, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, reader, last, why, others, decisions
     )
 
 
@@ -162,9 +166,17 @@ def _idle(facts: PlanFacts, buffer: ProgramBuffer, lives: Sequence[Life], at: in
     name = last.value if last else buffer.name
     maker = last.maker if last else "-"
     return LiveValue(
-        name, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, "-", why, (),
+        name, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, "-", _last_node(facts, lives), why, (),
         tuple(facts.decisions.get(name, ())),
     )  # fmt: skip
+
+
+def _last_node(facts: PlanFacts, lives: Sequence[Life]) -> str:
+    """The last node that reads or writes any of `lives`."""
+    if any(life.fetched for life in lives):
+        return "(fetched)"
+    last = max((life.last for life in lives), default=-1)
+    return facts.node_at(last) if last >= 0 else "-"
 
 
 def _need(facts: PlanFacts, life: Life, at: int) -> str:
@@ -221,5 +233,3 @@ def _larger(facts: PlanFacts, buffer: ProgramBuffer, lives: Sequence[Life], here
     if other is None:
         return f"the buffer has {format_bytes(buffer.size_bytes - held)} more"
     return f"its buffer is {format_bytes(buffer.size_bytes - held)} larger, for %{other.value} later"
-
-

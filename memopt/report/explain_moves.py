@@ -1,9 +1,9 @@
 """The next best moves: what else could be done, and how many bytes of which device it would earn.
 
-Holds true: a gain that is "measured" is the difference between this plan and one that was compiled with the change (both
-not packed for long, so that live peaks are compared, and scratch, not heights); an "upper bound" takes the bytes away
-where they lie and finds the next peak, which no plan with that change alone can beat. Moves that earn nothing are not
-listed, but counted. Re-planning stops when the time is over; what was not tried is counted too.
+Holds true: a gain that is "measured" is the difference between this plan and one that was compiled with the change (of
+live peak and scratch; heights need long packing); an "upper bound" takes the bytes away where they lie and finds the
+next peak, which no plan with that change alone can beat. Moves that earn nothing are not listed, but counted.
+Re-planning stops when the time is over; what was not tried is counted too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from memopt.errors import MemoptError
-from memopt.ir import Graph
+from memopt.ir import Graph, Node
+from memopt.pipeline import known_strategies
 from memopt.plan import MemoryPlan
 from memopt.report.explain_edits import later_reader_first, moved_node, recomputed, without_output
 from memopt.report.explain_live import LiveValue, Peak, PlanFacts
@@ -105,10 +107,8 @@ def find_moves(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, 
     useless = untried = 0
     found: list[Move] = []
     now = needed_bytes(facts.plan)
-    for idea in _ideas(facts, peaks, what_if, bounds) if what_if is not None else ():
-        if idea.bound is not None and idea.bound <= 0:
-            useless += 1
-        elif time.perf_counter() > deadline:
+    for idea in _ideas(facts, peaks, what_if, bounds):
+        if time.perf_counter() > deadline:
             untried += 1
         else:
             move = _measure(idea, what_if, now)
@@ -119,8 +119,8 @@ def find_moves(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, 
     return Moves(tuple(found), useless, untried, what_if is not None)
 
 
-def _measure(idea: _Idea, what_if: WhatIf, now: Mapping[str, int]) -> Move | None:
-    then = what_if.needed(idea.changes, idea.edit)
+def _measure(idea: _Idea, what_if: WhatIf | None, now: Mapping[str, int]) -> Move | None:
+    then = None if what_if is None else what_if.needed(idea.changes, idea.edit)
     if then is None:
         return None
     saved = {name: now[name] - then.get(name, 0) for name in now if now[name] != then.get(name, 0)}
@@ -144,8 +144,10 @@ class _Bounds:
 # -- what to measure --------------------------------------------------------------------------------------------------
 
 
-def _ideas(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf, bounds: _Bounds) -> Iterator[_Idea]:
-    """Ideas, the cheapest to act on first."""
+def _ideas(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, bounds: _Bounds) -> Iterator[_Idea]:
+    """Ideas, the cheapest to act on first; none if nothing can be measured."""
+    if what_if is None:
+        return
     yield from _options(facts, what_if.options)
     yield from _feeds(facts, what_if)
     for peak in peaks:
@@ -172,8 +174,8 @@ def _options(facts: PlanFacts, options: Mapping[str, Any]) -> Iterator[_Idea]:
         yield _Idea("free", "free buffers after their last use", "free='eager'", {"free": "eager"})
     if options.get("without"):
         yield _Idea("strategy", "leave nothing out", "without=()", {"without": ()})
-    for name in ("share", "best"):
-        if isinstance(options.get("passes"), str) and options["passes"] != name:
+    for name in known_strategies():
+        if isinstance(options.get("passes"), str) and name not in (options["passes"], "none", "rename"):
             yield _Idea("strategy", f"take the passes of {name!r}", f"passes={name!r}", {"passes": name})
     if not any(use.num_transfers for use in facts.plan.devices.values()):
         return
@@ -218,7 +220,7 @@ def _outputs(
             yield _Idea("outputs", f"do not keep %{one.value}", f"keep={list(rest)!r}", {"keep": rest}, None, bound)
         elif len(facts.plan.graph.outputs) > 1:
             text = f"do not return %{one.value}"
-            yield _Idea("outputs", text, "", {}, lambda g, name=one.value: without_output(g, name), bound)
+            yield _Idea("outputs", text, "", {}, partial(without_output, name=one.value), bound)
 
 
 def _copies(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:
@@ -231,7 +233,7 @@ def _copies(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: 
         bound = bounds.without(peak.device, one.bytes, one.start, one.end)
         maker = value.producer
         there = None if maker is None else maker.device
-        moves = [(node, there)] if there is not None else []
+        moves: list[tuple[Node, str | None]] = [(node, there)]
         if maker is not None:
             moves.append((maker, node.device))
         for mover, device in moves:
@@ -239,9 +241,7 @@ def _copies(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: 
                 continue
             text = f"run {mover.name} ({mover.op}) on {device}, so that %{one.value} needs no copy"
             how = f"graph.node({mover.name!r}).device = {device!r}"
-            yield _Idea(
-                "device", text, how, {}, lambda g, n=mover.name, d=device: moved_node(g, n, d), max(bound, 1)
-            )  # fmt: skip
+            yield _Idea("device", text, how, {}, partial(moved_node, name=mover.name, device=device), max(bound, 1))
 
 
 def _orders(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:
@@ -257,10 +257,8 @@ def _orders(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: 
                 continue
             bound = bounds.without(peak.device, one.bytes, one.start, one.end)
             text = f"run {late[0].name} before {node.name}, so that %{one.value} can overwrite %{source}"
-            yield _Idea(
-                "order", text, "graph.reorder(...)", {},
-                lambda g, late=late[0].name, n=node.name: later_reader_first(g, late, n), bound,
-            )  # fmt: skip
+            edit = partial(later_reader_first, late=late[0].name, early=node.name)
+            yield _Idea("order", text, "graph.reorder(...)", {}, edit, bound)
 
 
 def _recompute(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:
@@ -279,9 +277,7 @@ def _recompute(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bound
         bound = bounds.without(peak.device, one.bytes, max(before, default=one.start) + 1, min(after))
         reader = facts.node_at(min(after))
         text = f"compute %{one.value} ({maker.op}) once more for {reader}, instead of holding it"
-        yield _Idea(
-            "recompute", text, "", {}, lambda g, v=one.value, first=reader: recomputed(g, v, first), bound
-        )  # fmt: skip
+        yield _Idea("recompute", text, "", {}, partial(recomputed, name=one.value, reader=reader), bound)
 
 
 # -- what is only bounded ---------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ from memopt.types import format_bytes
 
 __all__ = ["Place", "Tenant", "ValueExplanation", "explain_value", "find_value"]
 
+_SHOWN = 12
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -49,8 +51,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Another value in the same graph buffer: at which byte of it, how many, during which steps, and whether its content
-    is the same (a view).
+    """Another value in the same graph buffer: at which byte of it, how many, in which steps, and whether it is a view
+    of the same bytes.
     """
 
     value: str
@@ -117,7 +119,7 @@ def _fields(one: Place | Tenant) -> dict[str, Any]:
 
 
 def find_value(graph: Graph, name: str) -> Value:
-    """The value of that name, or the only output of the node of that name. Raises `OptionError` with the nearest ones."""
+    """The value of that name, or the only output of the node of that name; else `OptionError` with the nearest ones."""
     plain = name.removeprefix("%")
     if graph.has_value(plain):
         return graph.value(plain)
@@ -218,7 +220,8 @@ def _by(facts: PlanFacts, life: Life) -> str:
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "    ", break_on_hyphens=False)
+    deeper = indent + "    " if indent else ""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=deeper, break_on_hyphens=False)
 
 
 def _list(names: Sequence[str], most: int = 8) -> str:
@@ -242,10 +245,13 @@ def _lines(e: ValueExplanation) -> list[str]:
         lines += ["  nowhere: the program neither writes nor reads its bytes"]
     if e.tenants:
         lines += ["", *entry_lines("shares its buffer with", "bytes", "when")]
-        for one in e.tenants:
+        near = sorted(e.tenants, key=lambda one: abs(one.start - e.start))[:_SHOWN]
+        for one in sorted(near, key=lambda one: (one.start, one.end)):
             same = ", a view of the same bytes" if one.same_content else ""
             text = f"steps [{one.start}, {one.end}){f', at byte {one.offset}' if one.offset else ''}{same}"
             lines += entry_lines(f"  %{one.value}", format_bytes(one.bytes), text)
+        more = len(e.tenants) - len(near)
+        lines += [f"  ... {more} more, further away in time"] if more else []
     lines += _decision_lines(e)
     return [*lines, "", *_end_lines(e)]
 
@@ -254,9 +260,8 @@ def _place_lines(place: Place) -> list[str]:
     span = f"[{place.start}, {place.end})"
     bytes_ = f"[{place.offset}, {place.offset + place.size})"
     what = f"copy for {place.for_node or 'the end of the step'}" if place.kind == "copy" else "home"
-    return _wrapped(
-        f"{what}: {place.device} {place.space}, bytes {bytes_}, buffer #{place.buffer}, instructions {span}, {place.ended}"
-    )
+    where = f"{place.device} {place.space}, bytes {bytes_}, buffer #{place.buffer}"
+    return _wrapped(f"{what}: {where}, instructions {span}, {place.ended}")
 
 
 def _decision_lines(e: ValueExplanation) -> list[str]:

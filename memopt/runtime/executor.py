@@ -55,8 +55,8 @@ class Measured:
 class RunResult(dict[str, Array]):
     """Output name -> array. `host_calls` are the nodes that ran as NumPy; `measured` is set by `measure=True`.
 
-    `kept` holds the values of `compile(keep=...)`. Asking for a value that is gone raises `MissingValueError`, which says
-    how to keep it.
+    `kept` holds the values of `compile(keep=...)`. Asking for a value that is gone raises `MissingValueError`, which
+    says how to keep it.
     """
 
     host_calls: tuple[str, ...] = ()
