@@ -11,12 +11,13 @@ This package imports neither numba nor onnx, networkx or scipy until they are ne
 """
 
 from memopt.bisect import Bisection, bisect
+from memopt.autodiff import check_saved, grad
 from memopt.compare import Comparison, compare
 from memopt.compile import Plan, compile, load_plan
 from memopt.devices import Device, Machine
 from memopt.errors import InvalidPlanError, MemoptError
 from memopt.frontends import load
-from memopt.ir import Graph, GraphBuilder, parse
+from memopt.ir import Graph, GraphBuilder, Tensor, TensorBuilder, parse
 from memopt.pipeline import Decision, PassResult, known_passes, known_strategies, run_pipeline
 from memopt.runtime import run_reference
 from memopt.types import TensorType
@@ -35,11 +36,15 @@ __all__ = [
     "MemoptError",
     "PassResult",
     "Plan",
+    "Tensor",
+    "TensorBuilder",
     "TensorType",
     "__version__",
     "bisect",
+    "check_saved",
     "compare",
     "compile",
+    "grad",
     "known_passes",
     "known_strategies",
     "load",
