@@ -15,6 +15,7 @@ from memopt.packing.orders import Floats, blur, fit_keys, nudge, ranked, skyline
 from memopt.packing.problem import MAX_BYTES
 from memopt.packing.skyline import SkylineInput, skyline
 from memopt.packing.table import Ints, Part, Table
+from memopt.packing.threads import num_workers, spread
 
 __all__ = ["Placement", "Planner", "first_fit_by_size", "warm_up"]
 
@@ -22,6 +23,7 @@ Placement = tuple[int, Ints]
 _FEW_ORDERS = 150_000  # a fast plan tries so many orders that their buffers add up to about this, and at least one
 _ALWAYS_FIT = 10_000  # up to this many buffers first-fit runs to its end (quadratic at worst)
 _WORK = 10_000_000  # steps that first-fit may take above that
+_SPREAD = 1000  # from this many buffers on, two attempts run side by side
 _ROOMY = 2**62  # the skyline stays below this, so that its sums cannot wrap
 
 
@@ -47,17 +49,24 @@ class Planner:
 
     def attempt(self, number: int, limit: int) -> Placement | None:
         """(height, offsets) of attempt `number`, or None if it would be higher than `limit`."""
-        key, mode = self._key(number)
-        order = ranked(key)
-        limit = min(limit, _room(self.table))
-        if self.given is None:
-            found = _fit(self.table, order, limit)
-        else:
-            height, offset = skyline(self.given, order, mode, min(limit, _ROOMY))
-            found = None if height < 0 else (height, offset)
-        if found is not None and (self.elite is None or found[0] <= self.elite[0]):
-            self.elite = found[0], key, mode
-        return found
+        return self._attempts(range(number, number + 1), limit)[0]
+
+    def _attempts(self, numbers: range, limit: int) -> list[Placement | None]:
+        """These attempts, side by side, none of which knows of the others."""
+
+        def plan(choice: tuple[Floats, int]) -> Placement | None:
+            key, mode = choice
+            if self.given is None:
+                return _fit(self.table, ranked(key), min(limit, _room(self.table)))
+            height, offset = skyline(self.given, ranked(key), mode, min(limit, _room(self.table), _ROOMY))
+            return None if height < 0 else (height, offset)
+
+        choices = [self._key(number) for number in numbers]
+        results = spread(plan, choices) if len(choices) > 1 else [plan(choice) for choice in choices]
+        for choice, found in zip(choices, results, strict=True):
+            if found is not None and (self.elite is None or found[0] <= self.elite[0]):
+                self.elite = found[0], *choice
+        return results
 
     def _key(self, number: int) -> tuple[Floats, int]:
         lap, place = divmod(number, len(self.keys))
@@ -69,12 +78,14 @@ class Planner:
 
     def best_of(self, best: Placement | None, bound: int, numbers: range, deadline: float) -> Placement | None:
         """The best of `best` and these attempts; ends at `bound` or at `deadline` (of `time.perf_counter`)."""
-        for number in numbers:
+        step = num_workers() if self.table.size.size >= _SPREAD else 1
+        for first in numbers[::step]:
             if best is not None and (best[0] <= bound or time.perf_counter() > deadline):
                 break
-            found = self.attempt(number, MAX_BYTES if best is None else best[0])
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
+            limit = MAX_BYTES if best is None else best[0]
+            for found in self._attempts(range(first, min(first + step, numbers.stop)), limit):
+                if found is not None and (best is None or found[0] < best[0]):
+                    best = found
         return best
 
 

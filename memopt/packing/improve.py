@@ -21,6 +21,7 @@ __all__ = ["Climb", "decide", "warm_up"]
 
 _AT_BOUND = 12  # rounds at the bound before other targets get their turn
 _SEARCHABLE = 40_000  # above this many buffers a dive of the search takes longer than it is worth
+_MANY = 1_000_000
 _WHOLE = 600  # up to this many buffers `best` also runs one complete search beside the restarts
 
 
@@ -43,12 +44,12 @@ class Climb:
         """Improve until `deadline`; `thorough` spends more of the time on one complete search at the bound."""
         began = time.perf_counter()
         planner = Planner(self.table, self.seed)
-        share = 0.15 if self.table.size.size < 1000 else 0.4
-        self._replan(planner, range(len(planner.keys), 400), began + share * (deadline - began))
+        share, attempts = _shares(self.table.size.size)
+        self._replan(planner, range(attempts), began + share * (deadline - began))
         if self.table.size.size <= _SEARCHABLE and self._representable():
             self._search(deadline, thorough)
         else:
-            self._replan(planner, range(400, 1_000_000), deadline)
+            self._replan(planner, range(attempts, _MANY), deadline)
 
     def _representable(self) -> bool:
         return self.best[0] + int(self.table.align.max(initial=1)) < 2**63 - 1
@@ -92,6 +93,13 @@ class Climb:
 
     def _raise_bound(self, failed: int) -> None:
         self.bound, self.searched = max(self.bound, failed + self.quantum), True
+
+
+def _shares(num: int) -> tuple[float, int]:
+    """The share of the time that the planners get before the search, and their attempts at most."""
+    if num < 1000:
+        return 0.15, 400
+    return (0.4, 400) if num < 4000 else (0.85, _MANY)
 
 
 class _Whole:

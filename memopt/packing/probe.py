@@ -8,16 +8,14 @@ lowest attempt, so that it does not depend on timing.
 
 from __future__ import annotations
 
-import functools
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from memopt.packing.orders import blurred, part_keys
 from memopt.packing.search import FAILED, FOUND, FULL, PAUSED, advance
 from memopt.packing.table import Ints, Part
+from memopt.packing.threads import num_workers, spread
 
 __all__ = ["FAILED", "FOUND", "FULL", "PAUSED", "Hunt", "Probe", "proves_infeasible"]
 
@@ -82,7 +80,7 @@ class Hunt:
         self.rules = (0, 1) if part.table.gaps else (2, 3, 0, 1, 4)
         self.keys = part_keys(part)
         self.attempt = 0
-        threads = min(2, os.cpu_count() or 1) if workers is None else workers
+        threads = num_workers() if workers is None else workers
         self.workers = threads if part.table.size.size >= _SMALL else 1
 
     def probe(self, attempt: int, capacity: int) -> Probe:
@@ -116,14 +114,8 @@ class Hunt:
 
         if self.workers == 1:
             return work(0)[1:]
-        results = list(_pool(os.getpid()).map(work, range(self.workers)))
+        results = spread(work, range(self.workers))
         return min(results, key=lambda result: result[0])[1:]
-
-
-@functools.cache
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The worker threads of this process (a forked child has none of its parent's)."""
-    return ThreadPoolExecutor(2, thread_name_prefix=f"memopt-pack-{process}")
 
 
 def proves_infeasible(part: Part, capacity: int, nodes: int, deadline: float) -> bool:
