@@ -10,8 +10,8 @@
 This package imports neither numba nor onnx, networkx or scipy until they are needed.
 """
 
-from memopt.bisect import Bisection, bisect
 from memopt.autodiff import check_saved, grad
+from memopt.bisect import Bisection, bisect
 from memopt.compare import Comparison, compare
 from memopt.compile import Plan, compile, load_plan
 from memopt.devices import Device, Machine
