@@ -76,7 +76,7 @@ MODELS = {
         "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
         "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
         {"x": (1, 3, 48, 192)},
-        _mib(0.5),
+        _mib(0.32),
     ),
     "magika": WheelModel(
         "magika",

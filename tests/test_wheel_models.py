@@ -58,6 +58,7 @@ def pretend(monkeypatch, members, status=0):
 
 
 def test_without_a_network_the_error_says_what_to_do(empty_cache, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # which main sets
     pretend(monkeypatch, {}, status=1)
     with pytest.raises(LoadError, match=r"magika==1\.0\.3") as error:
         fetch("magika")

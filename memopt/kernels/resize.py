@@ -37,6 +37,13 @@ def taken(at, rounding, size):
 
 
 @register_jitable
+def take_table(table, size, rounding, before, factor, divisor, after):
+    """table[j] = the element that position j takes."""
+    for j in range(table.size):
+        table[j] = taken(place(j, before, factor, divisor, after), rounding, size)
+
+
+@register_jitable
 def nearest(
     out, x, table, rounding, inner,
     row_before, row_factor, row_divisor, row_after, before, factor, divisor, after,
@@ -44,8 +51,7 @@ def nearest(
     """Each position takes the nearest element; a row that is the one before it is copied from there."""
     outer, rows, _ = out.shape
     h, w = x.shape[1], x.shape[2] // inner
-    for j in range(table.size):
-        table[j] = taken(place(j, before, factor, divisor, after), rounding, w)
+    take_table(table, w, rounding, before, factor, divisor, after)
     for n in range(outer):
         last = -1
         for i in range(rows):
@@ -71,6 +77,15 @@ def clamped(at, size):
 
 
 @register_jitable
+def share_table(table, size, before, factor, divisor, after):
+    """table[:, j] = the lower of the two elements of which position j is made, and the share of the upper one."""
+    for j in range(table.shape[1]):
+        at = clamped(place(j, before, factor, divisor, after), size)
+        table[0, j] = np.floor(at)
+        table[1, j] = at - np.floor(at)
+
+
+@register_jitable
 def blend(to, top, bottom, share, table, inner, w):
     """One row of the result, of two rows of the source, the second with weight `share`."""
     one = to.dtype.type(1)
@@ -92,10 +107,7 @@ def linear(
     """Each position is a weighted sum of its two neighbours on each axis."""
     outer, rows, _ = out.shape
     h, w = x.shape[1], x.shape[2] // inner
-    for j in range(table.shape[1]):
-        at = clamped(place(j, before, factor, divisor, after), w)
-        table[0, j] = np.floor(at)
-        table[1, j] = at - np.floor(at)
+    share_table(table, w, before, factor, divisor, after)
     for i in range(rows):
         at = clamped(place(i, row_before, row_factor, row_divisor, row_after), h)
         line = int(at)

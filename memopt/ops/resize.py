@@ -1,20 +1,22 @@
-"""Ops: Resize, with ONNX's attributes; what ONNX passes as inputs (roi, scales, sizes) are attributes.
+"""Ops: Resize, with ONNX's attributes; what ONNX passes as inputs (roi, scales, sizes) are attributes. Its gradient.
 
 Holds true: `scales`, where given, say how coordinates are computed and `sizes` how much is made; either may be derived
 from the other. At most two neighbouring axes, in mode nearest (every dtype) or linear (float32 and float64), have a
-kernel; other forms run as a host call. The kernel reads what the reference reads.
+kernel; other forms run as a host call. The kernel reads what the reference reads. A resize is linear in its input, so
+the gradient, `ResizeGrad`, reads dY alone: it gives each element the shares that it had.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.movement_common import Array, copy_call, data_type, float_attr, int_attr, ints_attr, present, stand_in
+from memopt.ops.nn_common import of_first_output
 from memopt.ops.resize_tables import COORDINATES, ROUNDINGS, Resized, nearest, outside, weights
 from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Scalar, Types, View
 from memopt.types import TensorType
@@ -81,28 +83,27 @@ def _infer(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
     return [source.with_shape([axis.out for axis in _axes(source, attrs)])]
 
 
+def _matrix(axis: Resized, attrs: Attrs) -> Array:
+    """The matrix (out, size) that resizes an axis in mode linear or cubic."""
+    coefficient = float_attr(attrs, "cubic_coeff_a")
+    flags = (bool(int_attr(attrs, "exclude_outside")), bool(int_attr(attrs, "antialias")))
+    return weights(axis, str(attrs["mode"]), coefficient, *flags)
+
+
 def _reference(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
     """Axis by axis; sums in float64."""
     array = present(arrays)
     result = outputs[0]
     if result.num_elements == 0:
         return [np.empty(result.shape, result.dtype)]
-    axes, mode = _axes(TensorType.of(array.shape, array.dtype), attrs), str(attrs["mode"])
+    axes = _axes(TensorType.of(array.shape, array.dtype), attrs)
     found: Array = array
     for number, axis in enumerate(axes):
-        if not axis.changes:
-            continue
-        if mode == "nearest":
+        if axis.changes and attrs["mode"] == "nearest":
             found = np.take(found, nearest(axis, str(attrs["nearest_mode"])), axis=number)
-            continue
-        matrix = weights(
-            axis,
-            mode,
-            float_attr(attrs, "cubic_coeff_a"),
-            bool(int_attr(attrs, "exclude_outside")),
-            bool(int_attr(attrs, "antialias")),
-        )
-        found = np.moveaxis(np.moveaxis(found.astype(np.float64), number, -1) @ matrix.T, -1, number)
+        elif axis.changes:
+            wide = np.moveaxis(found.astype(np.float64), number, -1)
+            found = np.moveaxis(wide @ _matrix(axis, attrs).T, -1, number)
     found = np.array(found)
     for number, axis in enumerate(axes):
         if axis.mode == "tf_crop_and_resize":
@@ -123,10 +124,9 @@ def _moves_nothing(types: Types, outputs: Types, attrs: Attrs, output: int) -> i
 # -- the kernels ------------------------------------------------------------------------------------------------------
 
 
-def _image(query: KernelQuery) -> tuple[int, Resized, Resized, int] | None:
+def _image(axes: list[Resized], layout: str) -> tuple[int, Resized, Resized, int] | None:
     """The source as (outer, rows, columns, inner), of which rows and columns are resized; None where it is not so."""
-    axes = _axes(data_type(query.inputs), query.attrs)
-    if query.layout == "NHWC" and len(axes) == 4:
+    if layout == "NHWC" and len(axes) == 4:
         axes = [axes[0], axes[2], axes[3], axes[1]]
     where = [number for number, axis in enumerate(axes) if axis.changes]
     crops = any(axis.mode == "tf_crop_and_resize" for axis in axes)
@@ -138,48 +138,113 @@ def _image(query: KernelQuery) -> tuple[int, Resized, Resized, int] | None:
     return outer, rows, axes[last], inner
 
 
-def _is_linear(query: KernelQuery) -> bool:
-    """Whether the linear kernel is meant; it has no wide filters."""
-    return (
-        query.attrs["mode"] == "linear"
-        and data_type(query.inputs).dtype in _FLOATS
-        and not int_attr(query.attrs, "exclude_outside")
-        and not int_attr(query.attrs, "antialias")
-    )
+def _has_kernel(source: TensorType, attrs: Attrs) -> bool:
+    """Whether the kernels compute this mode in this dtype; they have no wide filters."""
+    if attrs["mode"] == "nearest":
+        return True
+    wide = int_attr(attrs, "exclude_outside") or int_attr(attrs, "antialias")
+    return attrs["mode"] == "linear" and source.dtype in _FLOATS and not wide
 
 
-def _workspace(query: KernelQuery) -> int:
+def _workspace(choose: Callable[[KernelQuery], KernelCall | None]) -> Callable[[KernelQuery], int]:
     """The table of the columns: for each the element that it takes (nearest), or that and its share (linear)."""
-    call = _kernel(query)
-    table = None if call is None else next((array for array in call.arrays if array.role == "scratch"), None)
-    return 0 if table is None else math.prod(table.shape) * np.dtype(table.dtype).itemsize
+
+    def workspace(query: KernelQuery) -> int:
+        call = choose(query)
+        table = None if call is None else next((array for array in call.arrays if array.role == "scratch"), None)
+        return 0 if table is None else math.prod(table.shape) * np.dtype(table.dtype).itemsize
+
+    return workspace
+
+
+def _call(query: KernelQuery, source: TensorType, dtype: str, *, grad: bool) -> KernelCall | None:
+    """The kernel that resizes `source`, or that gives it its gradient; both see the same two images."""
+    image = _image(_axes(source, query.attrs), query.layout)
+    if image is None:
+        return None
+    outer, rows, columns, inner = image
+    small, large = (outer, rows.size, columns.size * inner), (outer, rows.out, columns.out * inner)
+    arrays = [ArrayArg("out", 0, small if grad else large, dtype), ArrayArg("in", 0, large if grad else small, dtype)]
+    scalars: list[Scalar] = [inner]
+    for line in (rows.line, columns.line):
+        scalars += [float(number) for number in (line.before, line.factor, line.divisor, line.after)]
+    family = "resize_grad" if grad else "resize"
+    if query.attrs["mode"] == "linear":
+        table = ArrayArg("scratch", 0, (2, columns.out), dtype)
+        return KernelCall(f"{family}.linear", (*arrays, table), tuple(scalars))
+    rounding = ROUNDINGS.index(str(query.attrs["nearest_mode"]))
+    table = ArrayArg("scratch", 0, (columns.out,), "int64")
+    return KernelCall(f"{family}.nearest", (*arrays, table), (rounding, *scalars))
 
 
 def _kernel(query: KernelQuery) -> KernelCall | None:
     source, result = data_type(query.inputs), data_type(query.outputs)
     if result.num_elements and not any(axis.changes for axis in _axes(source, query.attrs)):
         return copy_call(query)
-    mode = query.attrs["mode"]
-    if result.num_elements == 0 or (mode != "nearest" and not _is_linear(query)):
+    if result.num_elements == 0 or not _has_kernel(source, query.attrs):
         return None
-    image = _image(query)
-    if image is None:
-        return None
-    outer, rows, columns, inner = image
-    scalars: list[Scalar] = [inner]
-    for line in (rows.line, columns.line):
-        scalars += [float(number) for number in (line.before, line.factor, line.divisor, line.after)]
-    dtype = stand_in(source.dtype) if mode == "nearest" else source.dtype
-    arrays = (
-        ArrayArg("out", 0, (outer, rows.out, columns.out * inner), dtype),
-        ArrayArg("in", 0, (outer, rows.size, columns.size * inner), dtype),
-    )
-    if mode == "linear":
-        return KernelCall("resize.linear", (*arrays, ArrayArg("scratch", 0, (2, columns.out), dtype)), tuple(scalars))
-    rounding = ROUNDINGS.index(str(query.attrs["nearest_mode"]))
-    table = ArrayArg("scratch", 0, (columns.out,), "int64")
-    return KernelCall("resize.nearest", (*arrays, table), (rounding, *scalars))
+    dtype = stand_in(source.dtype) if query.attrs["mode"] == "nearest" else source.dtype
+    return _call(query, source, dtype, grad=False)
 
+
+# -- the gradient -----------------------------------------------------------------------------------------------------
+
+
+def _infer_grad(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
+    grad = data_type(types)
+    source = grad.with_shape(ints_attr(attrs, "shape") or ())
+    (result,) = _infer([source], attrs, 1)
+    if grad != result or not grad.dtype.startswith("float"):
+        raise TypeInferenceError(f"dY is {grad}; want floats of the shape {list(result.shape)} of the resized image")
+    return [source]
+
+
+def _reference_grad(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
+    """Axis by axis, the transposed matrix; what a crop fills gives nothing. In float64."""
+    found, source = present(arrays).astype(np.float64), outputs[0]
+    if source.num_elements == 0 or found.size == 0:
+        return [np.zeros(source.shape, source.dtype)]
+    for number, axis in enumerate(_axes(source, attrs)):
+        if not axis.changes:
+            continue
+        matrix = np.zeros((axis.out, axis.size))
+        if attrs["mode"] == "nearest":
+            matrix[np.arange(axis.out), nearest(axis, str(attrs["nearest_mode"]))] = 1
+        else:
+            matrix = _matrix(axis, attrs)
+        if axis.mode == "tf_crop_and_resize":
+            matrix[outside(axis)] = 0
+        found = np.moveaxis(np.moveaxis(found, number, -1) @ matrix, -1, number)
+    return [np.array(found.astype(source.dtype), order="C")]
+
+
+def _kernel_grad(query: KernelQuery) -> KernelCall | None:
+    source, grad = data_type(query.outputs), data_type(query.inputs)
+    if source.num_elements == 0 or grad.num_elements == 0:
+        return None
+    if not any(axis.changes for axis in _axes(source, query.attrs)):
+        return copy_call(query)
+    if source.dtype not in _FLOATS or not _has_kernel(source, query.attrs):
+        return None
+    return _call(query, source, source.dtype, grad=True)
+
+
+def _gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
+    return [builder.op("ResizeGrad", grad, shape=node.inputs[0].shape, **node.attrs)]
+
+
+_ATTRS = {
+    "antialias": Attr("int", 0),
+    "coordinate_transformation_mode": Attr("str", "half_pixel"),
+    "cubic_coeff_a": Attr("float", -0.75),
+    "exclude_outside": Attr("int", 0),
+    "extrapolation_value": Attr("float", 0.0),
+    "mode": Attr("str", "nearest"),
+    "nearest_mode": Attr("str", "round_prefer_floor"),
+    "roi": Attr("floats"),
+    "scales": Attr("floats"),
+    "sizes": Attr("ints"),
+}
 
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
@@ -188,21 +253,22 @@ OPS: tuple[OpSpec, ...] = (
         outputs=(Output("Y"),),
         infer=_infer,
         reference=_reference,
-        attrs={
-            "antialias": Attr("int", 0),
-            "coordinate_transformation_mode": Attr("str", "half_pixel"),
-            "cubic_coeff_a": Attr("float", -0.75),
-            "exclude_outside": Attr("int", 0),
-            "extrapolation_value": Attr("float", 0.0),
-            "mode": Attr("str", "nearest"),
-            "nearest_mode": Attr("str", "round_prefer_floor"),
-            "roi": Attr("floats"),
-            "scales": Attr("floats"),
-            "sizes": Attr("ints"),
-        },
+        attrs=_ATTRS,
         views=(View(0, 0, _moves_nothing),),
-        workspace=_workspace,
+        workspace=_workspace(_kernel),
         kernel=_kernel,
+        layouts=("NHWC",),
+        gradient=of_first_output(_gradient),
+    ),
+    OpSpec(
+        "ResizeGrad",
+        inputs=(Input("dY"),),
+        outputs=(Output("dX"),),
+        infer=_infer_grad,
+        reference=_reference_grad,
+        attrs={**_ATTRS, "shape": Attr("ints", required=True)},
+        workspace=_workspace(_kernel_grad),
+        kernel=_kernel_grad,
         layouts=("NHWC",),
     ),
 )
