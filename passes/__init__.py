@@ -8,8 +8,10 @@ from passes.inplace_rename import InplaceRename
 from passes.inplace_share import InplaceShare
 from passes.reuse_rename import ReuseRename
 from passes.reuse_share import ReuseShare
+from passes.share_concat import ShareConcat
 
 __all__ = [
+    "BEST",
     "NONE",
     "RENAME",
     "SHARE",
@@ -18,6 +20,7 @@ __all__ = [
     "InplaceShare",
     "ReuseRename",
     "ReuseShare",
+    "ShareConcat",
 ]
 
 #: No pass: each value has its own variable and buffer; freeing and packing still act.
@@ -27,4 +30,7 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE}
+#: What memopt knows best: any input in place, Concat by view. Reuse across ops adds nothing to packing, so it is left out.
+BEST: tuple[Pass, ...] = (InplaceShare(), ShareConcat())
+
+STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE, "best": BEST}

@@ -2,6 +2,7 @@
 
 from memopt.analysis.alias import Aliases, Run, analyze_aliases, joined_at, view_source
 from memopt.analysis.inplace import walk_inplace
+from memopt.analysis.joining import JoinPart, walk_joins
 from memopt.analysis.liveness import (
     Interval,
     Kept,
@@ -14,7 +15,7 @@ from memopt.analysis.liveness import (
     profile_of,
     updated_value,
 )
-from memopt.analysis.occupancy import Occupancy, Tenant
+from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.order import Order
 from memopt.analysis.reuse import ReuseRecord, borrower_refusal, walk_reuse
 from memopt.analysis.sharing import (
@@ -31,8 +32,10 @@ from memopt.analysis.sharing import (
 
 __all__ = [
     "Aliases",
+    "Body",
     "Candidate",
     "Interval",
+    "JoinPart",
     "Kept",
     "Liveness",
     "Occupancy",
@@ -59,6 +62,7 @@ __all__ = [
     "updated_value",
     "view_source",
     "walk_inplace",
+    "walk_joins",
     "walk_reuse",
     "where_read",
 ]

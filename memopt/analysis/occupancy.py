@@ -12,7 +12,7 @@ A merge costs O(k log n + moves) for the k tenants that move; the peak after it 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from memopt.analysis.alias import analyze_aliases
 from memopt.analysis.liveness import Interval, analyze_liveness, profile_of
 from memopt.ir import Buffer, Graph, Node, Value, Variable
 
-__all__ = ["Occupancy", "Tenant"]
+__all__ = ["Body", "Occupancy", "Tenant"]
 
 
 class Tenant(NamedTuple):
@@ -34,6 +34,13 @@ class Tenant(NamedTuple):
     low: int
     high: int
     value: Value
+
+
+class Body(NamedTuple):
+    """A buffer that starts at byte `at` of a buffer that is to be (or before it: only differences count)."""
+
+    buffer: Buffer
+    at: int
 
 
 def _maker(value: Value) -> str | None:
@@ -165,6 +172,22 @@ class Occupancy:
         part[other.start - span.start : other.end - span.start] -= self._size[moving]
         return int(part.max()) - peak
 
+    def peak_with(self, bodies: Sequence[Body]) -> int:
+        """The peak of their home if the bodies, which all have one home, became one buffer."""
+        home = self.home(bodies[0].buffer)
+        profile = self._profiles[home].copy()
+        base = min(body.at for body in bodies)
+        for body in bodies:
+            start, end = self._span[body.buffer]
+            profile[start:end] -= self._size[body.buffer]
+        start, end = min(self._span[b.buffer].start for b in bodies), max(self._span[b.buffer].end for b in bodies)
+        profile[start:end] += max(self._size[body.buffer] + body.at for body in bodies) - base
+        return int(profile.max())
+
+    def clash(self, a: Body, b: Body) -> tuple[Tenant, Tenant] | None:
+        """The first pair of tenants that would need the same bytes at the same time for different content."""
+        return next(self.clashes(a.buffer, b.buffer, a.at - b.at), None)
+
     # -- edits --------------------------------------------------------------------------------------------------
 
     def share(self, value: Value, buffer: Buffer, low: int) -> None:
@@ -175,6 +198,15 @@ class Occupancy:
         self._merge(moving, buffer, shift)
         for variable in storage.variables_of(moving):
             storage.share(variable, buffer, variable.offset + shift)
+
+    def join(self, bodies: Sequence[Body]) -> None:
+        """Make one buffer of the bodies: of the first one that starts lowest."""
+        anchor = min(bodies, key=lambda body: body.at)
+        for body in bodies:
+            if body is not anchor:
+                variable = self.graph.storage.variables_of(body.buffer)[0]
+                value = self.graph.storage.values_of(variable)[0]
+                self.share(value, anchor.buffer, variable.offset + body.at - anchor.at)
 
     def rename(self, value: Value, variable: Variable) -> None:
         """Bind the values of `value`'s variable to `variable`; whatever else is in its buffer comes along."""

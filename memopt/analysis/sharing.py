@@ -35,11 +35,12 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """The names of reasons, for accepting (the first four) and refusing."""
+    """The names of reasons, for accepting (the first five) and refusing."""
 
     IN_PLACE = "in-place"
     VIEW = "view"
     REUSE = "reuse"
+    JOINED = "joined"
     FLUID = "fluid"
     NOT_LAST_USE = "not-last-use"
     INPUT_IS_OUTPUT = "input-is-output"
@@ -57,6 +58,7 @@ class Reason(StrEnum):
     DIFFERENT_DEVICE = "different-device"
     NOTHING_TO_SAVE = "nothing-to-save"
     OFFSET_DIFFERS = "offset-differs"
+    UNORDERED = "unordered"
     NOT_IN_TABLE = "not-in-table"
     EXCLUDED = "excluded"
     TOO_SMALL = "too-small"

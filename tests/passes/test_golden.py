@@ -52,12 +52,24 @@ TRAIN = """graph "train" {
   output %y
 }"""
 
+DENSE = """graph "dense" {
+  input %x: f32[1,2,4]
+  %a = Relu(%x)
+  %b = Neg(%a)
+  %c = Concat(%a, %b) {axis=1}
+  %d = Abs(%c)
+  %e = Concat(%c, %d, %b) {axis=1}
+  output %e
+}"""
+
 CASES: dict[str, tuple[Pass, str]] = {
     "inplace_rename_chain": (passes.InplaceRename(), CHAIN),
     "inplace_share_chain": (passes.InplaceShare(), CHAIN),
     "inplace_rename_split": (passes.InplaceRename(), SPLIT),
     "inplace_share_split": (passes.InplaceShare(), SPLIT),
     "inplace_share_train": (passes.InplaceShare(), TRAIN),
+    "share_concat_dense": (passes.ShareConcat(), DENSE),
+    "share_concat_ladder": (passes.ShareConcat(), LADDER.replace("MatMul(%c, %w)", "Concat(%c, %x) {axis=0}")),
     "inplace_rename_fluid": (passes.InplaceRename(fluid_rules=True, min_elements=0), CHAIN),
     "inplace_rename_fluid_floor": (passes.InplaceRename(fluid_rules=True), CHAIN),
     "inplace_share_fluid": (passes.InplaceShare(fluid_rules=True), CHAIN),

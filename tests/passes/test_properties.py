@@ -13,7 +13,13 @@ from memopt.pipeline import run_pipeline
 from tests.strategies import graphs
 from tests.twins import storage_faults
 
-DEFAULT = [passes.InplaceRename(), passes.InplaceShare(), passes.ReuseRename(), passes.ReuseShare()]
+DEFAULT = [
+    passes.InplaceRename(),
+    passes.InplaceShare(),
+    passes.ShareConcat(),
+    passes.ReuseRename(),
+    passes.ReuseShare(),
+]
 FLUID = [
     passes.InplaceRename(fluid_rules=True, min_elements=0),
     passes.InplaceShare(fluid_rules=True),
@@ -47,6 +53,9 @@ def test_decisions_cover_every_candidate(one, graph):
     if "inplace" in one.name:
         wanted = [c.subject for step, node in enumerate(graph.nodes) for c in candidates_of(node, step)]
         assert [d.subject for d in result.decisions] == wanted
+    elif one.name == "share-concat":
+        joins = [n for n in graph.nodes if n.op == "Concat" and len(n.inputs) > 1]
+        assert [d.subject for d in result.decisions] == [(v.name, n.outputs[0].name) for n in joins for v in n.inputs]
     else:
         assert [d.subject[0] for d in result.decisions] == [v.name for n in graph.nodes for _, v in n.real_outputs]
     for decision in result.decisions:

@@ -1,0 +1,278 @@
+"""Concat by view: may the producers of the inputs of a join write straight into slices of its result's buffer?
+
+The safety argument. Let the buffers of some inputs be put together with that of the result c, each input where it lies
+in c. 1. Tenants of different buffers of these are apart in time or in bytes, or hold the same content; within one
+buffer nothing changes.   2. So each input is whole until its last reader, c's node included, and c's node writes onto
+it what is there.   3. Inputs that stay elsewhere are copied by c's node as ever; their slices are bytes like others.
+4. No tenant is a feed or parameter (they have allocations of their own), all have one home, and no two values that
+outlive the step share bytes.
+
+Joining costs where the joint buffer is larger than what it serves, and saves the copy beside its source: it is accepted
+if the peak of its home does not rise. Joins that lower the peak go first; those that would raise it are asked again
+when others have been accepted. O(joins²) evaluations of O(steps) where there are at most `_BEST_FIRST`, else O(joins) a
+round.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from memopt.analysis.alias import joined_at, view_source
+from memopt.analysis.liveness import Kept
+from memopt.analysis.occupancy import Body, Occupancy, Tenant
+from memopt.analysis.sharing import Reason, Verdict, where_read
+from memopt.ir import Buffer, Graph, Node, Value
+
+__all__ = ["JoinPart", "walk_joins"]
+
+#: With more joins than this they are taken as listed, not the best first.
+_BEST_FIRST = 64
+#: Up to this many buffers every subset is tried, beyond that buffers are dropped one by one.
+_ALL_SUBSETS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPart:
+    """Input number `index` of `node` (at `step`), which lies at byte `offset` of `output` (None: it is no one run)."""
+
+    node: Node
+    step: int
+    output: Value
+    input: Value
+    index: int
+    offset: int | None
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        return (self.input.name, self.output.name)
+
+
+@dataclass(slots=True)
+class _Join:
+    """One output that joins inputs: its parts, and the verdicts of those that are settled."""
+
+    parts: list[JoinPart]
+    verdicts: dict[JoinPart, Verdict] = field(default_factory=dict)
+
+    @property
+    def open(self) -> list[JoinPart]:
+        return [part for part in self.parts if part not in self.verdicts or _may_change(self.verdicts[part])]
+
+    def settle(self, part: JoinPart, accepted: bool, reason: Reason, text: str) -> None:
+        self.verdicts[part] = Verdict(accepted, reason, text, part.input.nbytes)
+
+
+#: A style's own objection to putting these bodies together, or None.
+Objection = Callable[[Occupancy, Sequence[Body]], "tuple[Reason, str] | None"]
+
+
+@dataclass(slots=True)
+class _Move:
+    """A buffer that can be put together with the result's, and the parts that this brings to their places."""
+
+    body: Body
+    parts: list[JoinPart]
+
+
+def walk_joins(graph: Graph, object_to: Objection = lambda occupancy, bodies: None) -> list[tuple[JoinPart, Verdict]]:
+    """Join wherever that is sound and costs nothing; a verdict for each input of each join."""
+    occupancy = Occupancy(graph)
+    joins = list(_joins(graph))
+    waiting = joins
+    while waiting:
+        rounds = [_best_of(occupancy, waiting, object_to)] if len(waiting) <= _BEST_FIRST else waiting
+        taken = [_take(occupancy, join, object_to) for join in rounds if join is not None]
+        if not any(taken):
+            break
+        waiting = [join for join in joins if join.open]
+    for join in joins:
+        if join.open:
+            _choose(occupancy, join, object_to)
+    return [(part, join.verdicts[part]) for join in joins for part in join.parts]
+
+
+def _joins(graph: Graph) -> Iterator[_Join]:
+    for step, node in enumerate(graph.nodes):
+        for number, output in node.real_outputs:
+            if node.spec.join_of(number) is None or view_source(output) is not None:
+                continue
+            places = {index: offset for index, _, offset in joined_at(output)}
+            inputs = [(i, value) for i, value in enumerate(node.inputs) if value is not None]
+            yield _Join([JoinPart(node, step, output, value, i, places.get(i)) for i, value in inputs])
+
+
+def _best_of(occupancy: Occupancy, joins: Sequence[_Join], object_to: Objection) -> _Join | None:
+    """The join that leaves the lowest peak, and of those the one that copies least; None if nothing can be joined."""
+    best: tuple[tuple[int, int], _Join] | None = None
+    for join in joins:
+        moves, gain = _choose(occupancy, join, object_to)
+        if moves and (best is None or gain < best[0]):
+            best = gain, join
+    return None if best is None else best[1]
+
+
+def _take(occupancy: Occupancy, join: _Join, object_to: Objection) -> bool:
+    """Join what is best for this one, if anything."""
+    moves, _ = _choose(occupancy, join, object_to)
+    if not moves:
+        return False
+    for part in (part for move in moves for part in move.parts):
+        text = f"%{part.input.name} is made at byte {part.offset} of %{part.output.name}, and need not be copied there"
+        join.settle(part, True, Reason.JOINED, text)
+    occupancy.join([_result_body(occupancy, join), *(move.body for move in moves)])
+    return True
+
+
+def _choose(occupancy: Occupancy, join: _Join, object_to: Objection) -> tuple[list[_Move], tuple[int, int]]:
+    """The best set of moves now, with (the peak after it, minus the bytes that need no copy); refusals are noted."""
+    moves = _moves(occupancy, join)
+    result = _result_body(occupancy, join)
+    peak = occupancy.peak(occupancy.home(result.buffer))
+    best: list[_Move] = []
+    gain = (peak, 0)
+    for subset in _subsets(occupancy, result, moves):
+        found = (occupancy.peak_with([result, *(m.body for m in subset)]), -_bytes_of(subset))
+        if found < gain and object_to(occupancy, [result, *(m.body for m in subset)]) is None:
+            best, gain = subset, found
+    for move in moves:
+        if move not in best:
+            _note_refusal(occupancy, join, move, (result, peak), object_to)
+    return best, gain
+
+
+def _note_refusal(
+    occupancy: Occupancy, join: _Join, move: _Move, now: tuple[Body, int], object_to: Objection
+) -> None:
+    """Why a sound move is not made: the style's objection, or the peak."""
+    result, peak = now
+    objection = object_to(occupancy, [result, move.body])
+    rise = occupancy.peak_with([result, move.body]) - peak
+    for part in move.parts:
+        text = f"making %{part.input.name} where %{part.output.name} will be raises the peak"
+        text += f" by {rise} B" if rise > 0 else ", with what shares bytes already"
+        join.settle(part, False, *(objection or (Reason.RAISES_PEAK, text)))
+
+
+def _subsets(occupancy: Occupancy, result: Body, moves: list[_Move]) -> Iterator[list[_Move]]:
+    """Sets of moves to be tried, the largest first."""
+    if len(moves) <= _ALL_SUBSETS:
+        for size in range(len(moves), 0, -1):
+            yield from (list(subset) for subset in itertools.combinations(moves, size))
+        return
+    left = list(moves)
+    while left:
+        yield left
+        without = [[move for move in left if move is not gone] for gone in left]
+        left = min(without, key=lambda some: occupancy.peak_with([result, *(m.body for m in some)]))
+    yield from ([move] for move in moves)
+
+
+def _bytes_of(moves: Sequence[_Move]) -> int:
+    return sum(part.input.nbytes for move in moves for part in move.parts)
+
+
+def _result_body(occupancy: Occupancy, join: _Join) -> Body:
+    """The result's buffer, such that the result itself starts at 0."""
+    variable = occupancy.graph.storage.variable(join.parts[0].output)
+    return Body(variable.buffer, -variable.offset)
+
+
+def _may_change(verdict: Verdict) -> bool:
+    return verdict.reason in (Reason.RAISES_PEAK, Reason.ALREADY_LENT)
+
+
+# -- which moves are sound ----------------------------------------------------------------------------------------
+
+
+def _moves(occupancy: Occupancy, join: _Join) -> list[_Move]:
+    """The moves that are sound one by one and together; every part that is in none of them gets its refusal."""
+    result = _result_body(occupancy, join)
+    moves: dict[Buffer, _Move] = {}
+    for part in join.open:
+        refusal = _refusal(occupancy, part)
+        if refusal is not None:
+            join.settle(part, False, *refusal)
+            continue
+        assert part.offset is not None
+        variable = occupancy.graph.storage.variable(part.input)
+        body = Body(variable.buffer, part.offset - variable.offset)
+        move = moves.get(variable.buffer)
+        if move is not None and move.body == body and part.input not in [other.input for other in move.parts]:
+            move.parts.append(part)
+        elif move is not None:
+            text = f"%{part.input.name} lies in buffer {variable.buffer.name}, which goes to another place in it"
+            join.settle(part, False, Reason.REPEATED_OPERAND, text)
+        else:
+            refusal = _clash(occupancy, part, body, [result, *(other.body for other in moves.values())])
+            if refusal is not None:
+                join.settle(part, False, *refusal)
+            else:
+                moves[variable.buffer] = _Move(body, [part])
+    return list(moves.values())
+
+
+Refusal = tuple[Reason, str]
+
+
+def _refusal(occupancy: Occupancy, part: JoinPart) -> Refusal | None:
+    """Why this input cannot be made in its slice, whatever else lies there."""
+    graph, source, output = occupancy.graph, part.input, part.output
+    left_out = next((name for name in (source.name, output.name) if name in graph.excluded), None)
+    if left_out is not None:
+        return Reason.EXCLUDED, f"%{left_out} is left out by request"
+    if source.nbytes == 0:
+        return Reason.NOTHING_TO_SAVE, f"%{source.name} has no bytes"
+    if part.offset is None:
+        return Reason.OP_CONDITION, f"for these types %{source.name} is not one run of the bytes of %{output.name}"
+    mine, theirs = graph.storage.variable(source), graph.storage.variable(output)
+    if mine.buffer is theirs.buffer:
+        if mine.offset == theirs.offset + part.offset:
+            return Reason.ALREADY_BORROWED, f"%{source.name} lies in %{output.name} already"
+        return Reason.REPEATED_OPERAND, f"%{source.name} lies elsewhere in the same buffer: it is copied once more"
+    for buffer in (mine.buffer, theirs.buffer):
+        for tenant in occupancy.tenants(buffer):
+            if tenant.value.producer is None:
+                what = "a parameter" if tenant.value in graph.params else "a feed"
+                text = f"%{source.name} shares bytes with %{tenant.value.name}, {what}"
+                text = f"%{source.name} is {what}" if tenant.value is source else text
+                return Reason.INPUT_IS_PINNED, f"{text}, which has an allocation of its own"
+    homes = {occupancy.home(mine.buffer), occupancy.home(theirs.buffer)}
+    if len(homes) > 1 or occupancy.is_mixed(mine.buffer) or occupancy.is_mixed(theirs.buffer):
+        return Reason.DIFFERENT_DEVICE, f"the buffers of %{source.name} and %{output.name} are not on one device"
+    return None
+
+
+def _clash(occupancy: Occupancy, part: JoinPart, body: Body, others: Sequence[Body]) -> Refusal | None:
+    """Why the input's buffer cannot be put together with these."""
+    for other in others:
+        pair = occupancy.clash(body, other)
+        if pair is not None:
+            return _clash_reason(occupancy, part, *pair)
+        kept = next(_kept_pairs(occupancy, body, other), None)
+        if kept is not None:
+            text = f"%{kept[0].value.name} and %{kept[1].value.name} both outlive the step: they stay apart"
+            return Reason.INPUT_IS_OUTPUT, text + f", and so does %{part.input.name}"
+    return None
+
+
+def _clash_reason(occupancy: Occupancy, part: JoinPart, mine: Tenant, theirs: Tenant) -> Refusal:
+    kept = occupancy.liveness.kept.get(mine.value)
+    reader = occupancy.liveness.last_reader.get(mine.value)
+    until = "nobody reads it" if reader is None else f"read {where_read(reader)}"
+    until = until if kept is None else f"it is {kept}"
+    text = f"%{part.input.name} cannot be made in %{part.output.name}: there %{mine.value.name} ({until})"
+    return Reason.ALREADY_LENT, f"{text} would meet %{theirs.value.name}"
+
+
+def _kept_pairs(occupancy: Occupancy, a: Body, b: Body) -> Iterator[tuple[Tenant, Tenant]]:
+    """Tenants of both that outlive the step in the same bytes."""
+    kept = occupancy.liveness.kept
+    for mine in occupancy.tenants(a.buffer):
+        if kept.get(mine.value) is None:
+            continue
+        for theirs in occupancy.tenants(b.buffer):
+            meets = mine.low + a.at < theirs.high + b.at and theirs.low + b.at < mine.high + a.at
+            if meets and Kept.OUTPUT in (kept.get(mine.value), kept.get(theirs.value)) and theirs.value in kept:
+                yield mine, theirs
