@@ -30,7 +30,7 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-#: What memopt knows best: any input in place, Concat by view. Reuse across ops adds nothing to packing, so it is left out.
+#: What memopt knows best: any input in place, then Concat by view. Reuse across ops adds nothing to what packing does.
 BEST: tuple[Pass, ...] = (InplaceShare(), ShareConcat())
 
 STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE, "best": BEST}
