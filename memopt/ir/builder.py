@@ -150,6 +150,7 @@ class GraphBuilder:
         results: tuple[Any, ...] = node.outputs
         if handle is not None:
             results = self._handles(node, inputs[0])
+            _follow_updates(node, inputs)
         return results[0] if len(results) == 1 else results
 
     def append(self, op: str, *inputs: Value | None, **attrs: Any) -> Any:
@@ -308,6 +309,19 @@ class TensorBuilder(GraphBuilder):
         if isinstance(found, tuple):
             return tuple(self.tensor(value) if isinstance(value, Value) else value for value in found)
         return self.tensor(found)
+
+
+def _follow_updates(node: Node, inputs: Sequence[Any]) -> None:
+    """Handles whose variable the node updates (`b.sgd(w, ...)`) mean the new value from here on."""
+    for output, index in node.spec.updates.items():
+        target = inputs[index] if index < len(inputs) else None
+        new = node.outputs[output] if output < len(node.outputs) else None
+        if isinstance(target, Tensor) and new is not None and not target.path():
+            cell = target.cell
+            if cell.held is cell.value:
+                cell.held = cell.stored = new
+            cell.value = new
+            cell.version += 1
 
 
 def _readers(value: Value) -> list[Node]:

@@ -152,7 +152,9 @@ class Tensor:
         return made
 
     def __repr__(self) -> str:
-        return f"Tensor({self.value!r})"
+        if self._parent is None:
+            return f"Tensor({self._cell.value!r})"
+        return f"Tensor(a view of %{self._cell.value.name}: {self._type})"
 
     # -- writing ------------------------------------------------------------------------------------------------
 

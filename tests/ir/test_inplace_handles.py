@@ -131,6 +131,11 @@ def test_rows_and_strangers():
     with pytest.raises(AttributeError, match="no_such_op"):
         x.no_such_op_()
     assert (x.dtype, x.nbytes, x.shape, repr(x)) == ("float32", 24, (2, 3), "Tensor(%x: f32[2,3])")
+    y, num_nodes = x[0], len(b.graph.nodes)
+    assert repr(y) == "Tensor(a view of %x: f32[3])"
+    assert len(b.graph.nodes) == num_nodes
+    y.relu_()
+    assert repr(y) == "Tensor(a view of %slice_assign: f32[3])"
 
 
 def test_plain_values_and_handles_side_by_side():
@@ -287,6 +292,28 @@ def test_a_written_parameter_is_stored_as_early_as_legal():
         w.mul_(2)
     assert [node.op for node in b.build().nodes].count("Assign") == 2
     assert memopt.run_reference(b.graph, {})[1]["w"].tolist() == ((X - 1) * 2).tolist()
+
+
+def test_handles_follow_updates():
+    b = TensorBuilder()
+    w, x = b.param("w", X), b.input("x", (6,))
+    view = w[:2]
+    b.sgd(w, x, 0.5)
+    b.output(w * 1, view)
+    name = view.name
+    with b.no_grad():
+        w.mul_(2)
+    b.sgd(w, x, 0.5)
+    graph = b.build()
+    for run in (memopt.run_reference(graph, {"x": X})[1], _state(graph)):
+        np.testing.assert_array_equal(run["w"], X / 2 * 2 - X / 2)
+    assert memopt.run_reference(graph, {"x": X})[0][name].tolist() == [0, 0.5]
+
+
+def _state(graph):
+    plan = memopt.compile(graph)
+    plan.run({"x": X})
+    return plan.state()
 
 
 # -- what it costs ----------------------------------------------------------------------------------------------------
