@@ -1,16 +1,15 @@
 """`compare`: one graph under several strategies and transfer policies: planned, validated, run, checked.
 
 Holds true: a wrong plan is compared too, and said to be wrong; every figure is the plan's own; every error is measured
-on a real run against `runtime.reference`, which knows no storage, no plan and no device.
+on a real run against `runtime.reference`, which knows no storage, no plan and no device (`memopt.verdict` judges it).
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,27 @@ from memopt.plan import DeviceUse
 from memopt.report import Curve, Table, device_dict, memory_figure, save_figure, step_bytes
 from memopt.runtime import run_reference
 from memopt.validate import validate
+from memopt.verdict import Difference, Errors, LostValue, differences, lost_values, run_errors, updated_params
 
-__all__ = ["Comparison", "Row", "compare", "max_rel_error"]
+__all__ = ["Comparison", "Row", "compare"]
 
-#: A result that is off by more than this is called different (float32 sums in another order are off by about 1e-6).
-TOLERANCE = 1e-3
 _MAX_MESSAGES = 5
 _COUNTED = (
     "peak: most bytes live at once in the device's arena; arena: its height, which is what must be allocated; "
     "saved: of the arena, against the first strategy; copies: bytes copied to this device for single nodes. "
     "Arenas hold node outputs, graph outputs and transfer copies; feeds, parameters and scratch lie beside them. "
-    "error: largest difference from the NumPy reference, relative to the output's largest element."
+    "error: largest difference from the NumPy reference, "
+)
+_OUTPUT_ERROR = "relative to the output's largest element."
+_STEP_ERROR = (
+    "of an output relative to its largest element, of what the step updates relative to how far it should have "
+    "moved (1: it never moved). It counts only beyond what rounding explains: a run on the host alone, without any "
+    "pass, is off by {}."
+)
+_FAULTS = (
+    "Lost values, by whose fault. pass: it gave a value another value's variable. program: its own updates, whose "
+    "input and output have one variable by definition, so that they are lost with no pass too. Then, of each kind of "
+    "array, how many a run gets wrong (of how many), and by how much at most."
 )
 _ONE_DEVICE = "One device, with no wishes for dtype or layout: nothing is transferred, whatever the transfer policy."
 Arrays = Mapping[str, NDArray[Any]]
@@ -51,7 +60,9 @@ class Row:
 
     devices    name -> what the device needs            valid, num_findings   the validator's verdict
     findings   the first few messages                   kinds    finding kind -> how many
-    max_rel_error   of outputs and updated parameters, against the reference (None: not run; inf: nan where it has none)
+    lost       the values that the findings miss, and by whose fault
+    differences     kind of array -> which of them a run got wrong (empty: not run)
+    max_rel_error   of them all, against the reference (None: not run; inf: nan where it has none)
     seconds    to compile and validate                  run_seconds   of the run, kernels compiled
     live       device -> bytes live in the arena, at most, in each step
     """
@@ -63,6 +74,8 @@ class Row:
     num_findings: int
     findings: tuple[str, ...] = ()
     kinds: Mapping[str, int] = field(default_factory=dict)
+    lost: tuple[LostValue, ...] = ()
+    differences: Mapping[str, Difference] = field(default_factory=dict)
     max_rel_error: float | None = None
     seconds: float = 0.0
     run_seconds: float | None = None
@@ -70,8 +83,12 @@ class Row:
 
     @property
     def right(self) -> bool:
-        """Whether the plan validates and, if it ran, its outputs are those of the reference."""
-        return self.valid and (self.max_rel_error is None or self.max_rel_error <= TOLERANCE)
+        """Whether the plan validates and, if it ran, its results are those of the reference."""
+        return self.valid and not any(one.differing for one in self.differences.values())
+
+    def num_lost(self, fault: str) -> int:
+        """How many values are lost by the fault of the "pass", or of the "program"."""
+        return sum(one.fault == fault for one in self.lost)
 
     @property
     def verdict(self) -> str:
@@ -80,16 +97,21 @@ class Row:
             return "ok" if self.right else "WRONG: differs"
         kind = max(self.kinds, key=lambda name: self.kinds[name], default="").split("-")[0]
         word = kind if kind in ("lost", "stale", "clobbered", "overlap") else "found"
-        return f"WRONG: {self.num_findings} {word}"
+        return f"WRONG: {len(self.lost)} {word}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
-    """The rows of a comparison; `str` of it is the table."""
+    """The rows of a comparison; `str` of it is the table (of a graph that updates, two).
+
+    updates    whether the graph updates parameters        rounding   how far off the reference a right run is
+    """
 
     model: str
     machine: Machine
     rows: tuple[Row, ...]
+    updates: bool = False
+    rounding: float | None = None
 
     def row(self, strategy: str, transfer: str | None = None) -> Row:
         """The row of that strategy and policy (the first one, where no policy is named)."""
@@ -108,7 +130,8 @@ class Comparison:
             if before is not None and before.strategy != row.strategy and len(self.rows) > 3:
                 lines.append(())
             lines += self._lines(row, divisor)
-        notes = [f"Sizes in {unit}. {_COUNTED}"]
+        error = _OUTPUT_ERROR if self.rounding is None else _STEP_ERROR.format(_error(self.rounding))
+        notes = [f"Sizes in {unit}. {_COUNTED}{error}"]
         if not _transfers_matter(self.machine):
             notes.append(_ONE_DEVICE)
         wrong = next((row for row in self.rows if row.findings), None)
@@ -116,6 +139,22 @@ class Comparison:
             example = wrong.findings[0].split("; ")[-1]
             notes.append(f"{wrong.strategy} with {wrong.transfer} is wrong, for example: {example}")
         return Table(f"{self.model} on {self.machine}", columns, tuple(lines), tuple(notes))
+
+    def faults(self) -> Table:
+        """Whose fault the lost values are, and what a run shows of it: a line for each strategy and policy."""
+        kinds = list(dict.fromkeys(kind for row in self.rows for kind in row.differences))
+        columns = ("strategy", "transfer", ">pass", ">program", *(f">{kind}" for kind in kinds), ">off by")
+        lines = []
+        for row in self.rows:
+            cells = [str(row.differences[kind]) if kind in row.differences else "-" for kind in kinds]
+            worst = max((one.error for one in row.differences.values() if one.differing), default=0.0)
+            lost = (str(row.num_lost("pass")), str(row.num_lost("program")))
+            lines.append((row.strategy, row.transfer, *lost, *cells, _error(worst if row.differences else None)))
+        return Table("Whose fault, and what a run shows", columns, tuple(lines), (_FAULTS,))
+
+    def tables(self) -> tuple[Table, ...]:
+        """The table, and for a graph that updates the one of faults."""
+        return (self.table(), self.faults()) if self.updates else (self.table(),)
 
     def _lines(self, row: Row, divisor: int) -> list[tuple[str, ...]]:
         lines = []
@@ -140,6 +179,7 @@ class Comparison:
         return {
             "model": self.model,
             "machine": machine_dict(self.machine),
+            "rounding": self.rounding,
             "rows": [
                 {
                     "strategy": row.strategy,
@@ -149,6 +189,8 @@ class Comparison:
                     "num_findings": row.num_findings,
                     "findings": list(row.findings),
                     "verdict": row.verdict,
+                    "lost": [{"value": one.value, "fault": one.fault} for one in row.lost],
+                    "differences": {kind: asdict(one) for kind, one in row.differences.items()},
                     "max_rel_error": row.max_rel_error,
                     "seconds": row.seconds,
                     "run_seconds": row.run_seconds,
@@ -168,13 +210,15 @@ class Comparison:
         return Path(path)
 
     def __str__(self) -> str:
-        return str(self.table())
+        return "\n\n".join(str(table) for table in self.tables())
 
     def __repr__(self) -> str:
         return f"<Comparison of {self.model} on {self.machine}: {len(self.rows)} rows>"
 
     def __rich__(self) -> Any:
-        return self.table()
+        from rich.console import Group
+
+        return Group(*self.tables())
 
 
 def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
@@ -205,19 +249,18 @@ def compare(  # noqa: PLR0913 # the public face; all but the graph have defaults
     say = progress or (lambda label: None)
     used = list(transfers) if _transfers_matter(machine) else ["publish" if "publish" in transfers else transfers[0]]
     feeds = random_feeds(graph) if feeds is None else feeds
-    expected: Arrays | None = None
+    oracle: _Oracle | None = None
     if run:
         say("NumPy reference")
-        outputs, state = run_reference(graph, feeds)
-        expected = {**outputs, **_updated(graph, state)}
+        oracle = _oracle(graph, feeds, options)
     rows = []
     for strategy in strategies:
         for transfer in used:
             say(f"{strategy if isinstance(strategy, str) else 'passes'}, {transfer}")
-            rows.append(
-                _row(graph, feeds, expected, {"passes": strategy, "machine": machine, "transfer": transfer, **options})
-            )
-    comparison = Comparison(graph.name, machine, tuple(rows))
+            chosen = {"passes": strategy, "machine": machine, "transfer": transfer, **options}
+            rows.append(_row(graph, feeds, oracle, chosen))
+    rounding = None if oracle is None or oracle.rounding is None else oracle.rounding.worst
+    comparison = Comparison(graph.name, machine, tuple(rows), bool(updated_params(graph)), rounding)
     if show:
         print(comparison)
     return comparison
@@ -228,35 +271,34 @@ def num_pieces(strategies: Sequence[Any], transfers: Sequence[str], machine: Mac
     return len(strategies) * (len(transfers) if _transfers_matter(machine) else 1) + run
 
 
-def max_rel_error(results: Arrays, expected: Arrays) -> float:
-    """The largest difference of any output, relative to that output's largest element (absolute where all are zero).
+@dataclass(frozen=True, slots=True)
+class _Oracle:
+    """What a run must leave behind, (outputs, parameters), and what rounding does to it (None: next to nothing)."""
 
-    inf if one has a nan or an infinity where the other has none.
-    """
-    worst = 0.0
-    for name, want in expected.items():
-        have = np.asarray(results[name], np.float64)
-        want = np.asarray(want, np.float64)
-        finite = np.isfinite(want)
-        if not np.array_equal(finite, np.isfinite(have)) or not np.array_equal(
-            have[~finite], want[~finite], equal_nan=True
-        ):
-            return math.inf
-        difference = float(np.abs(have[finite] - want[finite]).max(initial=0.0))
-        scale = float(np.abs(want[finite]).max(initial=0.0))
-        worst = max(worst, difference / scale if scale else difference)
-    return worst
+    expected: tuple[Arrays, Arrays]
+    rounding: Errors | None
 
 
-def _row(graph: Graph, feeds: Arrays, expected: Arrays | None, options: Mapping[str, Any]) -> Row:
+def _oracle(graph: Graph, feeds: Arrays, options: Mapping[str, Any]) -> _Oracle:
+    expected = run_reference(graph, feeds)
+    if not updated_params(graph):
+        return _Oracle(expected, None)
+    plain: Plan = compile_graph(graph, **{**options, "passes": "none", "machine": None, "validate": True})
+    results = plain.run(feeds)
+    return _Oracle(expected, run_errors(graph, (results, plain.state()), expected))
+
+
+def _row(graph: Graph, feeds: Arrays, oracle: _Oracle | None, options: Mapping[str, Any]) -> Row:
     start = time.perf_counter()
     plan: Plan = compile_graph(graph, **{**options, "validate": False})
     findings = validate(plan, findings="return")
     seconds = time.perf_counter() - start
-    error = run_seconds = None
-    if expected is not None:
+    errors = run_seconds = None
+    found: Mapping[str, Difference] = {}
+    if oracle is not None:
         results = plan.run(feeds)
-        error, run_seconds = max_rel_error({**_updated(graph, plan.state()), **results}, expected), results.seconds
+        errors, run_seconds = run_errors(graph, (results, plan.state()), oracle.expected), results.seconds
+        found = differences(errors, oracle.rounding)
     return Row(
         strategy=plan.strategy,
         transfer=plan.program.transfer,
@@ -265,16 +307,13 @@ def _row(graph: Graph, feeds: Arrays, expected: Arrays | None, options: Mapping[
         num_findings=len(findings),
         findings=tuple(finding.message for finding in findings[:_MAX_MESSAGES]),
         kinds=dict(Counter(finding.kind for finding in findings)),
-        max_rel_error=error,
+        lost=lost_values(graph, findings),
+        differences=found,
+        max_rel_error=None if errors is None else errors.worst,
         seconds=seconds,
         run_seconds=run_seconds,
         live=step_bytes(plan),
     )
-
-
-def _updated(graph: Graph, state: Arrays) -> Arrays:
-    """The parameters that the run has updated, under names that no output has."""
-    return {f"param:{name}": array for name, array in state.items() if array is not graph.param_data(name)}
 
 
 def machine_dict(machine: Machine) -> dict[str, Any]:

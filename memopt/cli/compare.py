@@ -17,7 +17,11 @@ Strategies: none (every value has bytes of its own until it is freed), rename
 (in-place and reuse by giving values one variable, as Fluid 1.5 did), share (the
 same by letting variables share bytes, as Fluid 1.6 did).
 
-Transfer policies: fluid-1.5 (as released, loses results), publish, outer."""
+Transfer policies: fluid-1.5 (as released, loses results), publish, outer.
+
+With --train a second table says whose fault each lost value is: the pass's, or
+the program's own, such as running statistics that live on the gpu while batch
+normalization runs on the host."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -29,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=options.HelpFormatter,
     )
     options.add_model_options(parser, default="resnet50")
-    options.add_machine_options(parser, "host and gpu; the gpu lacks BatchNormalization")
+    options.add_machine_options(parser, "host and gpu; the gpu lacks batch normalization")
     parser.add_argument("--strategies", default="none,rename,share", metavar="A,B", help="default: none,rename,share")
     parser.add_argument(
         "--transfers", default="fluid-1.5,publish,outer", metavar="A,B", help="default: fluid-1.5,publish,outer"
@@ -50,11 +54,11 @@ def _run(args: argparse.Namespace) -> int:
     options.check_plot(args)
     strategies = _names("--strategies", args.strategies)
     transfers = _names("--transfers", args.transfers)
-    machine = (
-        options.make_machine(args)
-        if options.names_machine(args)
-        else Machine.host_and("gpu", lacks={"BatchNormalization"})
-    )
+    if options.names_machine(args):
+        machine = options.make_machine(args, default=("gpu",))
+    else:
+        backward = {"BatchNormalizationGrad"} if args.train else set()
+        machine = Machine.host_and("gpu", lacks={"BatchNormalization"} | backward)
     graph = options.load_model(args)
     feeds = options.load_feeds(graph, args.feeds, args.seed)
     with progress_bar(num_pieces(strategies, transfers, machine, not args.no_run)) as advance:
@@ -74,7 +78,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         show_json(comparison.to_dict())
     else:
-        show(comparison.table(), *([f"wrote {args.plot}"] if args.plot else []))
+        show(*comparison.tables(), *([f"wrote {args.plot}"] if args.plot else []))
     return 0
 
 

@@ -28,6 +28,8 @@ __all__ = [
     "names_machine",
 ]
 
+#: Options of training.
+_TRAINING = ("optimizer", "loss", "stats_device")
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
 
 
@@ -51,6 +53,13 @@ def add_model_options(parser: argparse.ArgumentParser, *, default: str | None = 
     group.add_argument("--batch", type=int, metavar="N", help="examples a run, of a built-in model (default: 1)")
     group.add_argument("--image", type=int, metavar="N", help="image size in pixels, of a built-in model")
     group.add_argument("--sequence", type=int, metavar="N", help="sequence length, of a built-in model")
+    group.add_argument("--layers", type=int, metavar="N", help="depth, of the built-in models gpt and mlp")
+    group.add_argument("--train", action="store_true", help="one training step of a built-in model, not inference")
+    group.add_argument("--optimizer", metavar="NAME", help="momentum, sgd, adam, adamw (default: momentum)")
+    group.add_argument("--loss", metavar="NAME", help="cross-entropy or mse (default: cross-entropy)")
+    group.add_argument(
+        "--stats-device", metavar="DEVICE", help="where running statistics live in training (default: default device)"
+    )
     group.add_argument(
         "--dims",
         metavar="NAME=SIZE",
@@ -135,17 +144,24 @@ def load_model(args: argparse.Namespace) -> Graph:
 
     if models.has_model(args.model):
         _refuse(args, "dims", args.dims, "built-in models take --batch, --image and --sequence")
+        for name in () if args.train else _TRAINING:
+            _refuse(args, name, getattr(args, name), "it is for training; add --train")
         return models.build(
             args.model,
             batch=1 if args.batch is None else args.batch,
             image=args.image,
             sequence=args.sequence,
+            layers=args.layers,
             seed=args.seed,
+            train=args.train,
+            loss=args.loss or "cross-entropy",
+            optimizer=args.optimizer or "momentum",
+            stats_device=args.stats_device,
         )
     if not Path(args.model).exists():
         names = ", ".join(info.name for info in models.list_models())
         raise LoadError(f"{args.model!r} is neither a file nor a built-in model; those are {names}")
-    for name in ("batch", "image", "sequence"):
+    for name in ("batch", "image", "sequence", "layers", "train", *_TRAINING):
         _refuse(
             args, name, getattr(args, name), "it is for built-in models; a file's named dimensions are set with --dims"
         )
@@ -157,7 +173,7 @@ def load_model(args: argparse.Namespace) -> Graph:
 
 def _refuse(args: argparse.Namespace, name: str, value: object, reason: str) -> None:
     if value:
-        raise OptionError(f"--{name} does not go with {args.model}: {reason}")
+        raise OptionError(f"--{name.replace('_', '-')} does not go with {args.model}: {reason}")
 
 
 def _dimension(text: str) -> tuple[str, int]:
@@ -189,13 +205,13 @@ def names_machine(args: argparse.Namespace) -> bool:
     return any((args.device, args.host_only, args.lacks, args.dtype, args.layout, args.capacity))
 
 
-def make_machine(args: argparse.Namespace) -> Machine:
-    """The machine that the options describe."""
+def make_machine(args: argparse.Namespace, default: tuple[str, ...] = ()) -> Machine:
+    """The machine that the options describe; `default` are the devices beside the host where none are named."""
     from memopt.devices import HOST, Device, Machine
 
     if args.host_only and args.device:
         raise OptionError("--host-only and --device contradict each other")
-    added = list(dict.fromkeys(args.device))
+    added = list(dict.fromkeys(args.device or (() if args.host_only else default)))
     options: dict[str, dict[str, Any]] = {name: {} for name in (HOST, *added)}
     for text in args.lacks:
         device, rest = _for_device("--lacks", text, options)

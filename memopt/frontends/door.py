@@ -95,7 +95,8 @@ def _build(name: str, dims: Dims, seed: int) -> Graph:
         if key not in _MODEL_SIZES or not isinstance(value, int):
             known = ", ".join(_MODEL_SIZES)
             raise OptionError(f"dims has {key}={value!r}, but the sizes of built-in model {name} are: {known}")
-    graph: Graph = build(name, seed=seed, **{key: value for key, value in dims.items() if isinstance(value, int)})
+    sizes: dict[str, Any] = {key: value for key, value in dims.items() if isinstance(value, int)}
+    graph: Graph = build(name, seed=seed, **sizes)
     return graph
 
 

@@ -12,7 +12,7 @@ _GROWTH = 32
 
 def densenet121(options: ModelOptions) -> Graph:
     """Dense blocks of 6, 12, 24 and 16 layers, growth 32; image 224."""
-    net = Net("densenet121", options.seed)
+    net = Net("densenet121", options)
     size = options.image or 224
     x = net.input("x", (options.batch, 3, size, size))
     x = _activated(net, net.conv_layer(x, "stem.conv", 64, (7, 2)), "stem")

@@ -28,14 +28,23 @@ def _random_array(random: np.random.Generator, value: Value) -> NDArray[Any]:
 
 
 def _index_limit(value: Value) -> int:
-    """One more than the largest integer that every reader can take as an index."""
-    limit = 10
+    """One more than the largest integer that every reader can take as an index or as a label."""
+    return min(_lengths(value), default=10)
+
+
+def _lengths(value: Value) -> list[int]:
+    """The lengths of the axes that `value` indexes, by itself or through a view."""
     lengths = []
     for node, index in value.uses:
-        if node.op.startswith("Gather") and index == 1 and node.inputs[0] is not None:
+        data = node.inputs[0]
+        if node.op.startswith("Gather") and index == 1 and data is not None:
             axis = node.attrs.get("axis", 0)
-            lengths.append(node.inputs[0].shape[axis if isinstance(axis, int) else 0])
-    return min(lengths, default=limit)
+            lengths.append(data.shape[axis if isinstance(axis, int) else 0])
+        elif node.op == "SoftmaxCrossEntropyLoss" and index == 1 and data is not None:
+            lengths.append(data.shape[1])
+        elif index == 0 and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity"):
+            lengths += [length for _, result in node.real_outputs for length in _lengths(result)]
+    return lengths
 
 
 def fill_params(graph: Graph, seed: int = 0) -> None:

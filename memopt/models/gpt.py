@@ -15,15 +15,15 @@ _WIDTH, _HEADS, _LAYERS, _VOCABULARY = 128, 4, 4, 1024
 
 
 def gpt(options: ModelOptions) -> Graph:
-    """Four layers, width 128, four heads, 1024 tokens; sequence 64."""
-    net = Net("gpt", options.seed)
+    """Four layers (or any number), width 128, four heads; sequence 64."""
+    net = Net("gpt", options)
     length = options.sequence or 64
     vocabulary = options.classes or _VOCABULARY
     tokens = net.input("tokens", (options.batch, length), "int64")
     x = net.op("Gather", net.weight("wte", (vocabulary, _WIDTH), 1, 1.0), tokens, name="embed", axis=0)
     x = net.op("Add", x, net.weight("wpe", (length, _WIDTH), 1, 0.1), name="position")
     mask = net.param("causal_mask", np.triu(np.full((length, length), -1e9, np.float32), 1))
-    for layer in range(_LAYERS):
+    for layer in range(options.layers or _LAYERS):
         name = f"h{layer}"
         x = net.op(
             "Add", x, _attention(net, _layer_norm(net, x, f"{name}.ln1"), f"{name}.attn", mask), name=f"{name}.add1"

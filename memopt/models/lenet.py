@@ -14,7 +14,7 @@ def lenet(options: ModelOptions) -> Graph:
     size = options.image or 28
     if size < 4:
         raise OptionError(f"lenet halves its image twice: image={size} is less than 4")
-    net = Net("lenet", options.seed)
+    net = Net("lenet", options)
     x = net.input("x", (options.batch, 1, size, size))
     for layer, channels in enumerate((6, 16), start=1):
         x = net.op("Relu", net.conv_layer(x, f"conv{layer}", channels, (5, 1), bias=True), name=f"relu{layer}")

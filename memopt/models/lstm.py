@@ -12,7 +12,7 @@ _FEATURES, _HIDDEN = 64, 128
 
 def lstm(options: ModelOptions) -> Graph:
     """One layer of 128 over 64 features, unrolled; sequence 16."""
-    net = Net("lstm", options.seed)
+    net = Net("lstm", options)
     steps = options.sequence or 16
     x = net.input("x", (steps, options.batch, _FEATURES))
     weights = (

@@ -9,9 +9,9 @@ __all__ = ["mlp"]
 
 
 def mlp(options: ModelOptions) -> Graph:
-    """Three hidden layers of 256, on 784 features."""
-    net = Net("mlp", options.seed)
+    """Three hidden layers (or any number) of 256, on 784 features."""
+    net = Net("mlp", options)
     x = net.input("x", (options.batch, 784))
-    for layer in range(1, 4):
+    for layer in range(1, (options.layers or 3) + 1):
         x = net.op("Relu", net.linear(x, f"fc{layer}", 256), name=f"relu{layer}")
     return net.finish(net.linear(x, "logits", options.classes or 10, 1.0))

@@ -13,7 +13,7 @@ _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3
 
 def mobilenetv2(options: ModelOptions) -> Graph:
     """Seventeen inverted residuals, depthwise; image 224."""
-    net = Net("mobilenetv2", options.seed)
+    net = Net("mobilenetv2", options)
     size = options.image or 224
     x = net.input("x", (options.batch, 3, size, size))
     x = _unit(net, x, "stem", 32, (3, 2))

@@ -1,4 +1,4 @@
-"""`Net`: a graph builder with the layers that the built-in models share, and seeded weights.
+"""`Net`: a graph builder with the layers that the built-in models share, seeded weights, and a loss for training.
 
 Holds true: the same arguments give the same weights, bit for bit; weights are scaled (He) and running statistics chosen
 such that activations stay near unit size at every depth, and no layer is so near to the identity that losing its result
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,12 @@ __all__ = ["ModelOptions", "Net"]
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What a built-in model may be asked for. `image` and `sequence` are None for the model's own size.
+    """What a built-in model may be asked for. What is None is the model's own.
 
     batch     examples a run          image   height and width of the input image, in pixels
     sequence  tokens or time steps    seed    of the weights
-    classes   number of outputs of a classifier
+    classes   number of outputs of a classifier           layers  depth of a model that is a stack of equal blocks
+    loss      "cross-entropy" or "mse" for the training form of the forward graph; None for inference
     """
 
     batch: int = 1
@@ -33,19 +34,41 @@ class ModelOptions:
     sequence: int | None = None
     seed: int = 0
     classes: int | None = None
+    layers: int | None = None
+    loss: str | None = None
 
 
 class Net(GraphBuilder):
     """A builder whose layers make their own parameters, named after the layer."""
 
-    def __init__(self, name: str, seed: int) -> None:
+    def __init__(self, name: str, options: ModelOptions) -> None:
         super().__init__(name)
-        self._random = np.random.Generator(np.random.SFC64(seed))
+        self.options = options
+        self._random = np.random.Generator(np.random.SFC64(options.seed))
 
-    def finish(self, *outputs: Value) -> Graph:
-        """Fetch `outputs` and return the verified graph."""
-        self.output(*outputs)
+    def finish(self, scores: Value, *others: Value) -> Graph:
+        """Fetch the outputs (in training: the loss of `scores` alone) and return the verified graph."""
+        if self.options.loss is None:
+            self.output(scores, *others)
+        else:
+            self.output(self._loss(scores))
         return self.build()
+
+    def _loss(self, scores: Value) -> Value:
+        """The mean loss against the feed `labels` (classes, along axis 1; for sequences the last axis) or `target`."""
+        result: Value
+        if self.options.loss == "mse":
+            return cast(Value, self.op("MSELoss", scores, self.input("target", scores.shape), name="loss"))
+        if len(scores.shape) == 3:  # (batch, sequence, classes)
+            batch, length, classes = scores.shape
+            labels = self.input("labels", (batch, length), "int64")
+            scores = self.op("Reshape", scores, name="scores", shape=(batch * length, classes))
+            labels = self.op("Reshape", labels, name="flat_labels", shape=(batch * length,))
+        else:
+            labels = self.input("labels", (scores.shape[0], *scores.shape[2:]), "int64")
+        names = ["loss", "log_prob"]  # the gradient reads the second
+        result, _ = self.op("SoftmaxCrossEntropyLoss", scores, labels, name="loss", outputs=names)
+        return result
 
     # -- weights ------------------------------------------------------------------------------------------------
 
@@ -92,18 +115,23 @@ class Net(GraphBuilder):
         return result
 
     def batch_norm(self, x: Value, name: str, gain: float = 1.0) -> Value:
-        """Inference batch normalization with learnt-looking statistics; the output's deviation is about `gain`."""
+        """Batch normalization with learnt-looking statistics; the output's deviation is about `gain`.
+
+        In training it normalises with the batch's statistics, updates the running ones, and saves the batch's for its
+        gradient.
+        """
         channels = (x.shape[1],)
-        result: Value = self.op(
-            "BatchNormalization",
+        inputs = (
             x,
             self.uniform(f"{name}.scale", channels, 0.7 * gain, 1.3 * gain),
             self.uniform(f"{name}.bias", channels, -0.3, 0.3),
             self.uniform(f"{name}.mean", channels, -0.5, 0.5),
             self.uniform(f"{name}.var", channels, 0.6, 1.6),
-            name=name,
         )
-        return result
+        if self.options.loss is None:
+            return cast(Value, self.op("BatchNormalization", *inputs, name=name))
+        names = [name, *(f"{name}.{kind}" for kind in ("mean.new", "var.new", "batch_mean", "batch_var"))]
+        return cast(Value, self.op("BatchNormalization", *inputs, name=name, outputs=names, training_mode=1)[0])
 
     def linear(self, x: Value, name: str, features: int, gain: float = 2.0) -> Value:
         """`x @ weight + bias` over the last axis, for x of any rank (`Gemm` for matrices)."""

@@ -19,7 +19,7 @@ def resnet50(options: ModelOptions) -> Graph:
 
 
 def _resnet(name: str, depths: tuple[int, ...], options: ModelOptions, *, bottleneck: bool) -> Graph:
-    net = Net(name, options.seed)
+    net = Net(name, options)
     size = options.image or 224
     x = net.input("x", (options.batch, 3, size, size))
     x = _normalized(net, x, "", 1, 64, (7, 2))

@@ -19,7 +19,7 @@ def unet(options: ModelOptions) -> Graph:
     size = options.image or 128
     if size % 8 or size < 8:
         raise OptionError(f"unet halves its image three times: image={size} is not a multiple of 8")
-    net = Net("unet", options.seed)
+    net = Net("unet", options)
     x = net.input("x", (options.batch, 3, size, size))
     skips: list[Value] = []
     for level, width in enumerate(_WIDTHS):

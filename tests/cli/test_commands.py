@@ -63,6 +63,24 @@ def test_compare_on_the_host_alone(run):
     assert "gpu" not in out
 
 
+def test_compare_training(run):
+    lacks = ["--lacks", "gpu:BatchNormalization,BatchNormalizationGrad"]
+    status, out, _ = run("compare", *SMALL, "--train", "--batch", 2, *lacks, "--strategies", "none,rename")
+    assert status == 0
+    assert "Whose fault" in out
+    _, data, _ = run("compare", *SMALL, "--train", "--no-run", "--json", "--stats-device", "host", "--batch", 2)
+    assert data["machine"]["devices"][1]["lacks"] == ["BatchNormalization", "BatchNormalizationGrad"]
+    faults = {(row["strategy"], row["transfer"]): {one["fault"] for one in row["lost"]} for row in data["rows"]}
+    assert {key for key, found in faults.items() if found} == {("rename", "fluid-1.5")}
+
+
+def test_training_options_reach_the_model(run):
+    size = ["--layers", 1, "--sequence", 8]
+    status, out, _ = run("plan", "gpt", "--train", *size, "--optimizer", "adamw", "--loss", "mse")
+    assert status == 0
+    assert "gpt" in out
+
+
 def test_plan_validate_run_round_trip(run, tmp_path):
     path, feeds, outputs = tmp_path / "plan.json", tmp_path / "in.npz", tmp_path / "out.npz"
     status, out, _ = run("plan", *SMALL, *GPU, "-o", path, "--plot", tmp_path / "arena.svg")
@@ -152,6 +170,10 @@ def test_what_does_not_fit_is_status_1_and_says_by_how_much(run):
         (["plan", "lenet", "--strategy", "nosuch"], "nosuch"),
         (["plan", "lenet", "--dims", "batch=2"], "--batch"),
         (["plan", "lenet", "--lacks", "gpu:Conv"], "--device gpu"),
+        (["plan", "lenet", "--optimizer", "sgd"], "add --train"),
+        (["plan", "lenet", "--train", "--optimizer", "lion"], "lion"),
+        (["plan", "lenet", "--layers", "3"], "the depth of lenet is fixed"),
+        (["compare", "lenet", "--lacks", "npu:Conv"], "--device npu"),
         (["plan", "lenet", "--lacks", "Conv"], "DEVICE:"),
         (["plan", "lenet", "--device", "gpu", "--lacks", "gpu:Nonsense"], "Nonsense"),
         (["plan", "lenet", "--device", "gpu", "--dtype", "gpu:float64"], "A=B"),

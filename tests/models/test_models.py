@@ -11,6 +11,8 @@ from memopt import models
 from memopt.errors import OptionError
 from memopt.ir import verify
 from memopt.runtime import run_reference
+from memopt.training import SGD, Momentum
+from memopt.verdict import updated_params
 
 NAMES = [info.name for info in models.list_models()]
 SMALL = {"resnet18": 32, "resnet50": 32, "mobilenetv2": 32, "unet": 16, "densenet121": 32}
@@ -85,6 +87,9 @@ def test_options_reach_the_graph():
         ({"name": "mlp", "batch": 0}, "batch=0"),
         ({"name": "unet", "image": 20}, "not a multiple of 8"),
         ({"name": "lenet", "image": 3}, "less than 4"),
+        ({"name": "lenet", "layers": 3}, "the depth of lenet is fixed; of any depth: gpt, mlp"),
+        ({"name": "mlp", "train": True, "loss": "hinge"}, "loss 'hinge'"),
+        ({"name": "mlp", "train": True, "optimizer": "lion"}, "optimizer 'lion' is not one of momentum, sgd"),
     ],
 )
 def test_refuses_what_there_is_not(options, message):
@@ -109,3 +114,71 @@ def test_fill_params_gives_data_where_there_is_none():
     assert all(bare.param_data(value) is not None for value in bare.params)
     outputs, _ = run_reference(bare, models.random_feeds(bare))
     assert np.isfinite(outputs["logits"]).all()
+
+
+# -- training -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_training_step_updates_every_weight_and_statistic(name):
+    graph = small(name, train=True, batch=2)
+    assert [value.name for value in graph.outputs] == ["loss"]
+    assert graph.outputs[0].shape == ()
+    updated = updated_params(graph)
+    for value in graph.params:
+        fixed = value.name in ("lr", "causal_mask") or value.shape == ()
+        assert (value.name in updated) != fixed, value.name
+        if value.name.endswith((".mean", ".var")):
+            assert updated[value.name] == "statistics"
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet", "gpt", "lstm", "unet"])
+@pytest.mark.parametrize("loss", models.LOSSES)
+def test_the_loss_falls(name, loss):
+    options = {"gpt": {"sequence": 8, "layers": 1}, "lstm": {"sequence": 4}}.get(name, {})
+    graph = small(name, train=True, batch=2, loss=loss, optimizer=SGD(1e-3), **options)
+    feeds, state, losses = models.random_feeds(graph), None, []
+    for _ in range(3):
+        outputs, state = run_reference(graph, feeds, state)
+        losses.append(float(outputs["loss"]))
+    assert losses[2] < losses[1] < losses[0]
+
+
+def test_inference_and_training_have_the_same_weights():
+    plain, step = small("resnet18"), small("resnet18", train=True)
+    for value in plain.params:
+        assert np.array_equal(plain.param_data(value), step.param_data(value.name))
+
+
+@pytest.mark.parametrize("optimizer", [*models.OPTIMIZERS, Momentum(0.1, nesterov=True)])
+def test_takes_any_optimizer(optimizer):
+    graph = models.build("mlp", train=True, optimizer=optimizer)
+    op = {"momentum": "Momentum", "sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}.get(optimizer, "Momentum")
+    assert sum(node.op == op for node in graph.nodes) == 8
+
+
+def test_the_loss_alone_can_be_had():
+    graph = models.build("lenet", train=True, optimizer=None)
+    assert not updated_params(graph)
+    assert not any(node.op.endswith("Grad") for node in graph.nodes)
+
+
+def test_statistics_live_where_they_are_told_to():
+    graph = small("resnet18", train=True, stats_device="host")
+    assert set(graph.param_devices) == {v.name for v in graph.params if v.name.endswith((".mean", ".var"))}
+    assert set(graph.param_devices.values()) == {"host"}
+    assert not small("resnet18", train=True).param_devices
+
+
+def test_stacks_have_any_depth():
+    for name in ("gpt", "mlp"):
+        sizes = [len(models.build(name, layers=layers).nodes) for layers in (1, 2, 5)]
+        assert sizes[2] - sizes[1] == 3 * (sizes[1] - sizes[0]) > 0
+
+
+def test_labels_are_classes():
+    feeds = models.random_feeds(models.build("gpt", train=True, sequence=16, classes=3))
+    assert feeds["labels"].shape == (1, 16)
+    assert set(feeds["labels"].reshape(-1)) == {0, 1, 2}
+    assert models.random_feeds(small("unet", train=True))["labels"].max() == 1
+    assert models.random_feeds(models.build("mlp", train=True, loss="mse"))["target"].shape == (1, 10)
