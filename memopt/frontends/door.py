@@ -10,7 +10,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memopt.errors import LoadError, OptionError
 from memopt.frontends.problems import shown
@@ -27,7 +27,7 @@ Dims = Mapping[str, "int | Sequence[int]"]
 
 _TEXT_SUFFIXES = (".txt", ".memopt")
 _WEIGHTS = ("file", "random")
-_MODEL_SIZES = ("batch", "image", "sequence", "classes")
+_MODEL_SIZES = ("batch", "image", "sequence", "layers", "classes")
 
 
 def load(
