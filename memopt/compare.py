@@ -28,9 +28,19 @@ from memopt.plan import DeviceUse
 from memopt.report import Curve, Table, device_dict, memory_figure, save_figure, step_bytes
 from memopt.runtime import run_reference
 from memopt.validate import validate
-from memopt.verdict import Difference, Errors, LostValue, differences, lost_values, run_errors, updated_params
+from memopt.verdict import (
+    TOLERANCE,
+    Difference,
+    Errors,
+    LostValue,
+    differences,
+    lost_values,
+    max_rel_error,
+    run_errors,
+    updated_params,
+)
 
-__all__ = ["Comparison", "Row", "compare"]
+__all__ = ["TOLERANCE", "Comparison", "Row", "compare", "max_rel_error"]
 
 _MAX_MESSAGES = 5
 _COUNTED = (
