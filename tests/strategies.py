@@ -107,6 +107,7 @@ class _Drawn:
             "max_pool": ("MaxPool", self.max_pool),
             "conv": ("Conv", self.conv),
             "dropout": ("Dropout", self.dropout),
+            "resize": ("Resize", self.resize),
         }
         if updates:
             table |= {
@@ -291,6 +292,14 @@ class _Drawn:
             side = self.draw(st.integers(1, 2))
             out = self.draw(st.integers(1, 3))
             self.add("Conv", value, self.param((out, value.shape[1], side, side), value.dtype))
+
+    def resize(self) -> None:
+        value = self.pick(lambda value: self._float(value) and 0 < 2 * value.type.num_elements <= _MAX_ELEMENTS)
+        if value is not None and value.shape:
+            axis = self.draw(st.integers(0, len(value.shape) - 1))
+            mode = self.draw(st.sampled_from(["nearest", "linear"]))
+            size = self.draw(st.integers(1, 2 * value.shape[axis]))
+            self.add("Resize", value, sizes=(*value.shape[:axis], size, *value.shape[axis + 1 :]), mode=mode)
 
     def dropout(self) -> None:
         value = self.pick(self._float)
