@@ -64,7 +64,9 @@ def test_every_form_calls_scalar_functions():
         inputs = [T((3,), dtype) for _ in spec.inputs]
         if spec.name == "Where":
             inputs[0] = T((3,), "bool")
-        attrs = spec.complete_attrs({"to": "int8"} if spec.name == "Cast" else {})
+        if spec.name == "Masked":
+            inputs[1] = T((3,), "bool")
+        attrs = spec.complete_attrs({"Cast": {"to": "int8"}, "ExtremumGrad": {"index": 0}}.get(spec.name, {}))
         call = spec.kernel(KernelQuery(tuple(inputs), tuple(spec.infer(inputs, attrs, 1)), attrs))
         assert "def kernel(y" in generate("flat", call)
     assert "like" in SCALAR_FUNCTIONS
