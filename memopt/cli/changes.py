@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from memopt.errors import OptionError
+
 if TYPE_CHECKING:
     from memopt.compile import Plan
     from memopt.report import Table
 
-__all__ = ["add_change_options", "change_options", "difference_dict", "difference_table"]
+__all__ = ["add_change_options", "change_options", "difference_dict", "difference_table", "refuse_changes"]
 
 
 def add_change_options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +29,13 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
 def change_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `memopt.compile`."""
     return {"keep": tuple(args.keep), "donate": tuple(args.donate), "without": tuple(args.without)}
+
+
+def refuse_changes(args: argparse.Namespace) -> None:
+    """Refuse the options where the plan is made already."""
+    for name in ("keep", "donate", "without"):
+        for given in getattr(args, name):
+            raise OptionError(f"--{name} {given} does not go with a plan.json: plan the model again")
 
 
 def _differences(plan: Plan) -> list[tuple[str, str, int, int]]:

@@ -98,6 +98,7 @@ def _plan(args: argparse.Namespace) -> Plan:
             raise OptionError(f"--model {args.weights_from} is for a plan.json, and {args.model} is a model itself")
         graph, change = options.load_model(args), changes.change_options(args)
         return memopt.compile(graph, **options.compile_options(args), **change)
+    changes.refuse_changes(args)
     source = None
     if args.weights_from:
         source = options.load_model(argparse.Namespace(**{**vars(args), "model": args.weights_from}))

@@ -137,7 +137,8 @@ def move_lines(moves: Moves, limit: int | None) -> list[str]:
         text = f"{gains}: {move.text}{how} ({move.method})"
         lines += textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="      ", break_on_hyphens=False)
     more = len(moves.found) - len(moves.found[:limit])
-    notes = [f"{more} more" if more else "", f"{moves.num_useless} earn nothing" if moves.num_useless else ""]
+    useless = moves.num_useless
+    notes = [f"{more} more" if more else "", f"{useless} earn{'' if useless > 1 else 's'} nothing" if useless else ""]
     notes.append(f"{moves.num_untried} not tried for lack of time" if moves.num_untried else "")
     told = ", ".join(filter(None, notes))
     if not moves.found:

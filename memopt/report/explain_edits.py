@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from memopt.ir import Graph, Node, Value
 
-__all__ = ["later_reader_first", "moved_node", "recomputed", "without_output"]
+__all__ = ["delayed", "later_reader_first", "moved_node", "recomputed", "without_output"]
 
 
 def without_output(graph: Graph, name: str) -> Graph | None:
@@ -47,6 +47,20 @@ def later_reader_first(graph: Graph, late: str, early: str) -> Graph | None:
     at = steps[target]
     rest = [node for node in twin.nodes[at:] if node not in needed]
     twin.reorder([*twin.nodes[:at], *first, *rest])
+    return twin
+
+
+def delayed(graph: Graph, name: str, reader: str) -> Graph | None:
+    """The graph with node `name` just before node `reader`."""
+    if not graph.has_node(name) or not graph.has_node(reader):
+        return None
+    twin = graph.copy()
+    node = twin.node(name)
+    order = [other for other in twin.nodes if other is not node]
+    order.insert(order.index(twin.node(reader)), node)
+    if order == twin.nodes:
+        return None
+    twin.reorder(order)
     return twin
 
 

@@ -20,7 +20,7 @@ from memopt.errors import MemoptError
 from memopt.ir import Graph, Node
 from memopt.pipeline import known_strategies
 from memopt.plan import MemoryPlan
-from memopt.report.explain_edits import later_reader_first, moved_node, recomputed, without_output
+from memopt.report.explain_edits import delayed, later_reader_first, moved_node, recomputed, without_output
 from memopt.report.explain_live import LiveValue, Peak, PlanFacts
 from memopt.report.timeline import live_bytes
 
@@ -151,10 +151,10 @@ def _ideas(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, boun
     yield from _options(facts, what_if.options)
     yield from _feeds(facts, what_if)
     for peak in peaks:
-        yield from _scratch(facts, peak)
         largest = peak.live[:_LARGEST]
         yield from _few(_outputs(facts, peak, largest, what_if, bounds))
         yield from _few(_copies(facts, peak, largest, bounds))
+        yield from _few(_delays(facts, peak, largest, bounds))
         yield from _few(_orders(facts, peak, largest, bounds))
         yield from _few(_recompute(facts, peak, largest, bounds))
 
@@ -177,6 +177,9 @@ def _options(facts: PlanFacts, options: Mapping[str, Any]) -> Iterator[_Idea]:
     for name in known_strategies():
         if isinstance(options.get("passes"), str) and name not in (options["passes"], "none", "rename"):
             yield _Idea("strategy", f"take the passes of {name!r}", f"passes={name!r}", {"passes": name})
+    if any(use.scratch_bytes for use in facts.plan.devices.values()):
+        text = "allow kernels no scratch (they may be slower)"
+        yield _Idea("scratch", text, "scratch_bytes=0", {"scratch_bytes": 0})
     if not any(use.num_transfers for use in facts.plan.devices.values()):
         return
     if not options.get("share_transfers"):
@@ -198,13 +201,6 @@ def _feeds(facts: PlanFacts, what_if: WhatIf) -> Iterator[_Idea]:
         if value.name not in graph.donated:
             donate = (*donated, value.name)
             yield _Idea("donate", f"donate feed %{value.name}", f"donate={list(donate)!r}", {"donate": donate})
-
-
-def _scratch(facts: PlanFacts, peak: Peak) -> Iterator[_Idea]:
-    scratch = facts.plan.devices[peak.device].scratch_bytes
-    if scratch:
-        text = f"allow kernels on {peak.device} no scratch (they may be slower)"
-        yield _Idea("scratch", text, "scratch_bytes=0", {"scratch_bytes": 0})
 
 
 def _outputs(
@@ -242,6 +238,20 @@ def _copies(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: 
             text = f"run {mover.name} ({mover.op}) on {device}, so that %{one.value} needs no copy"
             how = f"graph.node({mover.name!r}).device = {device!r}"
             yield _Idea("device", text, how, {}, partial(moved_node, name=mover.name, device=device), max(bound, 1))
+
+
+def _delays(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:
+    """What is made before the peak and first read after it can be made later."""
+    for one in largest:
+        maker = facts.node(one.producer)
+        reads = [p for life in facts.lives_of(one.value) if life.buffer == one.buffer for p, _ in life.reads]
+        if maker is None or not reads or min(reads) <= peak.instruction:
+            continue
+        bound = bounds.without(peak.device, one.bytes, one.start, min(reads))
+        reader = facts.node_at(min(reads))
+        text = f"run {maker.name} later, just before {reader}, so that %{one.value} is not held so long"
+        edit = partial(delayed, name=maker.name, reader=reader)
+        yield _Idea("order", text, "graph.reorder(...)", {}, edit, bound)
 
 
 def _orders(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:

@@ -47,7 +47,7 @@ def option_names(options: Mapping[str, object], key: str) -> tuple[str, ...]:
 def missing_message(name: str, there: Sequence[str], fates: Mapping[str, str]) -> str:
     """Why a result has no value `name`, and how to get it."""
     plain = str(name).removeprefix("%")
-    have = ", ".join(there) or "none"
+    have = ", ".join(dict.fromkeys(there)) or "none"
     if plain in fates:
         return (
             f"%{plain} is not in the result: {fates[plain]}; to keep it, compile with keep=[{plain!r}] "
