@@ -39,14 +39,14 @@ def partition(storage, values):
 
 class TestReplay:
     @settings(max_examples=25)
-    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(["rename", "share"]))
+    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(["rename", "share", "best"]))
     def test_all_merges_make_the_same_storage(self, graph, strategy):
         plan = memopt.compile(graph, strategy, Machine.host_and("gpu", lacks={"Relu"}), pack_seconds=0)
         twin = replayed(plan, merges_of(plan))
         assert partition(twin.storage, twin.values) == partition(plan.graph.storage, plan.graph.values)
 
     @settings(max_examples=25)
-    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(["rename", "share"]), st.data())
+    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(["rename", "share", "best"]), st.data())
     def test_any_subset_is_sound(self, graph, strategy, data):
         plan = memopt.compile(graph, strategy, Machine.host_and("gpu", lacks={"Relu"}), pack_seconds=0)
         some = [d for d in merges_of(plan) if data.draw(st.booleans())]

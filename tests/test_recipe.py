@@ -14,7 +14,7 @@ from memopt.report import live_bytes
 from tests.strategies import feeds_for, graphs
 
 CHAIN = """graph "chain" { input %x: f32[256] %a = Abs(%x) %b = Neg(%a) %c = Exp(%b) %d = Sin(%c) output %d }"""
-STRATEGIES = ["none", "rename", "share"]
+STRATEGIES = ["none", "rename", "share", "best"]
 GPU = Machine.host_and("gpu", lacks={"Relu", "Add"})
 
 
@@ -117,7 +117,7 @@ class TestKeep:
 
 class TestWithout:
     @settings(max_examples=25)
-    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(["rename", "share"]), st.data())
+    @given(graphs(devices=(None, "host", "gpu")), st.sampled_from(STRATEGIES), st.data())
     def test_a_value_that_is_left_out_is_alone(self, graph, strategy, data):
         name = data.draw(st.sampled_from([v.name for v in graph.values]))
         plan = memopt.compile(graph, strategy, GPU, without=[name], pack_seconds=0)

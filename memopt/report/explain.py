@@ -170,6 +170,7 @@ def _live_dict(one: LiveValue) -> dict[str, Any]:
         "freed_after": one.freed_after,
         "why": one.why,
         "shares_with": list(one.shares),
+        "waits_for": one.waits_for,
         "buffer": one.buffer,
         "start": one.start,
         "end": one.end,

@@ -31,6 +31,7 @@ class LiveValue:
     producer   the node that wrote the value, or `copy for NODE`            last_reader   the last node that reads it
     freed_after    the last node that reads or writes the buffer
     why        why it is still alive, in words                             decisions   what was decided about it
+    waits_for  the later value for which the buffer is held, or is larger ("" if none)
     """
 
     value: str
@@ -43,6 +44,7 @@ class LiveValue:
     freed_after: str
     why: str
     shares: tuple[str, ...] = ()
+    waits_for: str = ""
     decisions: tuple[Decision, ...] = ()
 
 
@@ -144,12 +146,16 @@ def _live(facts: PlanFacts, buffer: ProgramBuffer, at: int) -> LiveValue:
     others = tuple(dict.fromkeys(life.value for life in here if life.value != main.value))
     maker = f"copy for {main.maker or 'the end'}" if main.copy else main.maker
     reader = "(fetched)" if main.fetched else main.reads[-1][1] if main.reads else "-"
-    why = "; ".join(filter(None, (_need(facts, main, at), _share(others), _larger(facts, buffer, lives, here, at))))
+    held = _held(here)
+    waits = next((x.value for x in lives if x.start > at and x.high - x.low > held), "")
+    larger = _larger(buffer.size_bytes - held, waits)
+    why = "; ".join(filter(None, (_need(facts, main, at), _share(others), larger)))
     decisions = tuple(d for d in facts.decisions.get(main.value, ()) if d.pass_name != "lowering" or not main.copy)
     last = _last_node(facts, lives)
     return LiveValue(
-        main.value, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, reader, last, why, others, decisions
-    )
+        main.value, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, reader, last, why, others,
+        waits if larger else "", decisions,
+    )  # fmt: skip
 
 
 def _idle(facts: PlanFacts, buffer: ProgramBuffer, lives: Sequence[Life], at: int) -> LiveValue:
@@ -167,7 +173,7 @@ def _idle(facts: PlanFacts, buffer: ProgramBuffer, lives: Sequence[Life], at: in
     maker = last.maker if last else "-"
     return LiveValue(
         name, buffer.size_bytes, buffer.id, buffer.start, buffer.end, maker, "-", _last_node(facts, lives), why, (),
-        tuple(facts.decisions.get(name, ())),
+        after[0].value if after else "", tuple(facts.decisions.get(name, ())),
     )  # fmt: skip
 
 
@@ -224,12 +230,17 @@ def _share(others: Sequence[str]) -> str:
     return f"its buffer holds {shown} too"
 
 
-def _larger(facts: PlanFacts, buffer: ProgramBuffer, lives: Sequence[Life], here: Sequence[Life], at: int) -> str:
+def _held(lives: Sequence[Life]) -> int:
+    """The bytes that `lives` cover together."""
+    total = end = 0
+    for life in sorted(lives, key=lambda life: life.low):
+        total += max(0, life.high - max(life.low, end))
+        end = max(end, life.high)
+    return total
+
+
+def _larger(num_bytes: int, waits_for: str) -> str:
     """Whom the bytes of the buffer that no live value has are for."""
-    held = max(life.high for life in here) - min(life.low for life in here)
-    if held >= buffer.size_bytes:
+    if num_bytes <= 0:
         return ""
-    other = next((x for x in lives if x.start > at and x.high - x.low > held), None)
-    if other is None:
-        return f"the buffer has {format_bytes(buffer.size_bytes - held)} more"
-    return f"its buffer is {format_bytes(buffer.size_bytes - held)} larger, for %{other.value} later"
+    return f"its buffer is {format_bytes(num_bytes)} larger" + (f", for %{waits_for} later" if waits_for else "")

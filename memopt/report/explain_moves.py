@@ -35,7 +35,7 @@ _LARGEST = 8
 class Move:
     """One thing to try.
 
-    kind    donate, transfers, device, outputs, scratch, strategy, free, order, recompute, in-place
+    kind    donate, transfers, device, outputs, scratch, strategy, free, apart, order, recompute, in-place
     text    what to do, in words        how    the option or call that does it ("" where none does)
     saved   device -> bytes of live peak and scratch that it earns (negative: costs), where that is not 0
     method  "measured" by re-planning, or "upper bound"
@@ -154,6 +154,7 @@ def _ideas(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, boun
         largest = peak.live[:_LARGEST]
         yield from _few(_outputs(facts, peak, largest, what_if, bounds))
         yield from _few(_copies(facts, peak, largest, bounds))
+        yield from _few(_waits(facts, peak, what_if, bounds))
         yield from _few(_delays(facts, peak, largest, bounds))
         yield from _few(_orders(facts, peak, largest, bounds))
         yield from _few(_recompute(facts, peak, largest, bounds))
@@ -238,6 +239,17 @@ def _copies(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: 
             text = f"run {mover.name} ({mover.op}) on {device}, so that %{one.value} needs no copy"
             how = f"graph.node({mover.name!r}).device = {device!r}"
             yield _Idea("device", text, how, {}, partial(moved_node, name=mover.name, device=device), max(bound, 1))
+
+
+def _waits(facts: PlanFacts, peak: Peak, what_if: WhatIf, bounds: _Bounds) -> Iterator[_Idea]:
+    """A buffer that is held, or is larger, for a later value: that one can have a buffer of its own."""
+    given = tuple(what_if.options.get("without", ()))
+    for one in peak.live:
+        if one.waits_for:
+            without = (*given, one.waits_for)
+            bound = bounds.without(peak.device, one.bytes, one.start, one.end)
+            text = f"let %{one.waits_for} have a buffer of its own, so that that of %{one.value} is not held for it"
+            yield _Idea("apart", text, f"without={list(without)!r}", {"without": without}, None, bound)
 
 
 def _delays(facts: PlanFacts, peak: Peak, largest: Sequence[LiveValue], bounds: _Bounds) -> Iterator[_Idea]:

@@ -41,7 +41,7 @@ class TestLive:
     @settings(max_examples=25)
     @given(
         graphs(devices=(None, "host", "gpu")),
-        st.sampled_from(["none", "rename", "share"]),
+        st.sampled_from(["none", "rename", "share", "best"]),
         st.sampled_from(["eager", "never"]),
         st.sampled_from(["last-read", "step"]),
     )
@@ -97,13 +97,13 @@ class TestLive:
 
 class TestMoves:
     @settings(max_examples=15)
-    @given(graphs(), st.sampled_from(["none", "rename", "share"]), st.sampled_from(["eager", "never"]))
+    @given(graphs(), st.sampled_from(["none", "rename", "share", "best"]), st.sampled_from(["eager", "never"]))
     def test_measured_options_earn_what_they_say(self, graph, strategy, free):
         plan = memopt.compile(graph, strategy, free=free, pack_seconds=0)
         now = needed_bytes(plan)
         for one in plan.explain(seconds=1).moves.found:
             assert one.total > 0
-            if one.method != "measured" or one.kind not in ("donate", "free", "strategy", "scratch"):
+            if one.method != "measured" or one.kind not in ("donate", "free", "strategy", "scratch", "apart"):
                 continue
             changed = plan.replan(**eval(f"dict({one.how})"), pack_seconds=0)
             memopt.validate(changed)
@@ -115,6 +115,13 @@ class TestMoves:
         one = move(e, "donate")
         assert (one.saved, one.method, one.how) == ({"host": 256}, "measured", "donate=['x']")
         assert plan.replan(donate=["x"]).devices["host"].peak_bytes == plan.devices["host"].peak_bytes - 256
+
+    def test_a_value_that_waits_for_a_concat_says_so(self):
+        e = memopt.compile(models.build("unet"), "best").explain(seconds=0)
+        waiting = [one for one in e.peak("host").live if one.waits_for]
+        assert {one.waits_for for one in waiting} <= {"up0.concat", "up1.concat", "up2.concat"}
+        assert waiting
+        assert all(f"larger, for %{one.waits_for} later" in one.why for one in waiting)
 
     def test_fewer_outputs(self):
         _, e = explain(DIAMOND)
