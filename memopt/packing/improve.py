@@ -98,8 +98,8 @@ class Climb:
 def _shares(num: int) -> tuple[float, int]:
     """The share of the time that the planners get before the search, and their attempts at most."""
     if num < 1000:
-        return 0.15, 400
-    return (0.4, 400) if num < 4000 else (0.85, _MANY)
+        return 0.15, 150
+    return (0.4, 300) if num < 4000 else (0.85, _MANY)
 
 
 class _Whole:
