@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+import passes
 from benchmarks.mutants import MUTATORS
 from memopt import Graph, GraphBuilder, Machine, Plan, compile, validate
 from memopt.errors import MemoptError
@@ -51,10 +52,15 @@ def base_plan(seed: int) -> Plan:
     rng = random.Random(seed)
     name = rng.choice(sorted(MACHINES))
     graph = image_graph(rng) if name == "gpu, NHWC" else matrix_graph(rng, "float64" if "32" in name else "float32")
-    strategy, policy = rng.choice(["none", "rename", "share", "share"]), rng.choice(["publish", "publish", "outer"])
+    strategy = passes.STRATEGIES[rng.choice([*sorted(passes.STRATEGIES), "share"])]
+    policy = rng.choice(["publish", "publish", "outer"])
     return compile(
         graph, strategy, MACHINES[name], policy, pack_seconds=0, validate=False, share_transfers=rng.random() < 0.3
     )
+
+
+_ANY = ("unary", "unary", "Add", "Mul", "flat")
+_OF_4_4 = ("split", "join", "product", "SGD", "MatMul", "Softmax")
 
 
 def matrix_graph(rng: random.Random, dtype: str) -> Graph:
@@ -66,26 +72,35 @@ def matrix_graph(rng: random.Random, dtype: str) -> Graph:
     for _ in range(rng.randint(3, 8)):
         value = rng.choice(pool[-4:])
         other = rng.choice([v for v in pool if v.shape == value.shape])
-        match rng.choice(["unary", "unary", "Add", "Mul", "flat", "split", "concat", "SGD", "MatMul", "Softmax"]):
-            case "unary":
-                pool.append(b.op(rng.choice(["Neg", "Relu"]), value))
-            case "Add" | "Mul" as op:
-                pool.append(b.op(op, value, other))
-            case "flat":
-                pool.append(b.reshape(value, shape=(value.type.num_elements,) if len(value.shape) == 2 else (4, 4)))
-            case "split" if value.shape == (4, 4):
-                halves = b.op("Split", value, outputs=2, axis=0, split=(2, 2))
-                pool.append(b.concat(halves[1], b.neg(halves[0]), axis=0))
-            case "concat" if value.shape == (4, 4):
-                pool.append(b.matmul(rng.choice(weights), b.matmul(value, other)))
-            case "SGD" if value.shape == (4, 4):
-                which = rng.randrange(2)
-                weights[which] = b.op("SGD", weights[which], value, rate)
-            case "MatMul" if value.shape == (4, 4):
-                pool.append(b.matmul(value, rng.choice(weights)))
-            case "Softmax" if value.shape == (4, 4):
-                pool.append(b.op("Softmax", value))
+        job, which = rng.choice([*_ANY, *_OF_4_4]), rng.randrange(2)
+        if job == "SGD" and value.shape == (4, 4):
+            weights[which] = b.op("SGD", weights[which], value, rate)
+        elif job in _ANY or value.shape == (4, 4):
+            pool.append(_made(b, job, (value, other, weights[which]), rng))
     return _finished(b, pool, rng)
+
+
+def _made(b: GraphBuilder, job: str, operands: tuple[Any, Any, Any], rng: random.Random) -> Any:
+    """What a job makes of a value, another of its shape, and a weight."""
+    value, other, weight = operands
+    match job:
+        case "unary":
+            return b.op(rng.choice(["Neg", "Relu"]), value)
+        case "flat":
+            return b.reshape(value, shape=(value.type.num_elements,) if len(value.shape) == 2 else (4, 4))
+        case "split":
+            halves = b.op("Split", value, outputs=2, axis=0, split=(2, 2))
+            return b.concat(halves[1], b.neg(halves[0]), axis=0)
+        case "join":
+            joined = b.concat(b.concat(value, other, axis=0), b.neg(value), axis=0)
+            return b.op("Slice", joined, starts=(2,), ends=(6,), axes=(0,))
+        case "product":
+            return b.matmul(weight, b.matmul(value, other))
+        case "MatMul":
+            return b.matmul(value, weight)
+        case "Softmax":
+            return b.op("Softmax", value)
+    return b.op(job, value, other)
 
 
 def image_graph(rng: random.Random) -> Graph:

@@ -54,18 +54,18 @@ class AccessMap:
             at, number = piece.hi, number + 1
         return writers
 
-    def write(self, lo: int, hi: int, index: int) -> list[tuple[int | None, list[int]]]:
-        """Instruction `index` writes `[lo, hi)`: who wrote its pieces before, and who has read them since?"""
+    def write(self, lo: int, hi: int, index: int) -> list[tuple[int, int, int | None, list[int]]]:
+        """Instruction `index` writes `[lo, hi)`: of each piece, its bytes, its last writer, and its readers since."""
         if lo >= hi:
             return []
         self._cut(lo)
         self._cut(hi)
         first, last = bisect_left(self._starts, lo), bisect_left(self._starts, hi)
-        old = [self._pieces.pop(start) for start in self._starts[first:last]]
+        old = [(start, self._pieces.pop(start)) for start in self._starts[first:last]]
         self._starts[first:last] = [lo]
         self._pieces[lo] = _Piece(hi, index, None)
         seen: set[int] = set()  # pieces that were one share readers: each is named once
-        return [(piece.writer, _each(piece.readers, seen)) for piece in old]
+        return [(start, piece.hi, piece.writer, _each(piece.readers, seen)) for start, piece in old]
 
     def _cut(self, at: int) -> None:
         """Let a piece start at `at`, if one lies across it."""

@@ -54,7 +54,7 @@ class _Access(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """`second` writes bytes of `access` that `first` read (or wrote, if `wrote`) before it in the listing."""
+    """`second` writes the bytes of `access`, which `first` read (or wrote, if `wrote`) before it in the listing."""
 
     first: int
     second: int
@@ -140,13 +140,15 @@ class _Walk:
             found = self._map(read.space).read(read.lo, read.hi, index)
             self.before[index].update(writer for writer in found if writer is not None)
         for write in writes:
-            wrote: dict[int, bool] = {}
-            for writer, readers in self._map(write.space).write(write.lo, write.hi, index):
-                wrote.update((reader, wrote.get(reader, False)) for reader in readers)
+            pairs: dict[int, _Pair] = {}
+            for lo, hi, writer, readers in self._map(write.space).write(write.lo, write.hi, index):
+                met = write._replace(lo=lo, hi=hi)
+                for reader in readers:
+                    pairs.setdefault(reader, _Pair(reader, index, False, met))
                 if writer is not None:
-                    wrote[writer] = True
-            wrote.pop(index, None)
-            self.pairs += [_Pair(first, index, by_writing, write) for first, by_writing in wrote.items()]
+                    pairs.setdefault(writer, _Pair(writer, index, True, met))
+            pairs.pop(index, None)
+            self.pairs += pairs.values()
 
     def _map(self, space: ByteMap) -> AccessMap:
         found = self._maps.get(space)

@@ -15,7 +15,7 @@ __all__ = ["STRATEGIES", "forced", "give", "plans", "right_everywhere", "wrong_e
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 #: What must be right, whatever it is given.
-STRATEGIES: dict[str, Any] = {"none": "none", "rename": "rename", "share": "share"}
+STRATEGIES: dict[str, Any] = dict(passes.STRATEGIES)
 #: What may be wrong, but never silently.
 FLUID: dict[str, Any] = {
     "fluid 1.5": (
