@@ -11,11 +11,13 @@ from typing import ClassVar
 
 from memopt.analysis import (
     Candidate,
+    ExecutionOrder,
     Occupancy,
     Order,
     Reason,
     Verdict,
     candidates_of,
+    check_order,
     op_refusal,
     param_variables,
     walk_inplace,
@@ -24,6 +26,7 @@ from memopt.analysis import (
 from memopt.ir import Graph, Value
 from memopt.pipeline import Decision, PassResult
 from passes.fluid_table import FLUID_15, MIN_CHUNK_ELEMENTS, SIZE_EXEMPT
+from passes.results import pass_result
 
 __all__ = ["InplaceRename", "inplace_rename", "inplace_rename_fluid"]
 
@@ -36,11 +39,16 @@ class InplaceRename:
     A name has no device, so devices are not looked at (nor does Fluid).
     With `fluid_rules` it knows nothing of fetched values and of feeds that the caller keeps, so that the validator may
     object; `min_elements` is Fluid's MinChunkSize.
+    `order="any"` adds the control edges with which its shares hold under every order.
     """
 
     fluid_rules: bool = False
     min_elements: int = MIN_CHUNK_ELEMENTS
+    order: ExecutionOrder = "listed"
     name: ClassVar[str] = "inplace-rename"
+
+    def __post_init__(self) -> None:
+        check_order(self.order)
 
     def run(self, graph: Graph) -> PassResult:
         verdicts = inplace_rename_fluid(graph, self.min_elements) if self.fluid_rules else inplace_rename(graph)
@@ -48,7 +56,7 @@ class InplaceRename:
             Decision(self.name, c.node.name, c.subject, v.accepted, v.text, v.num_bytes, c.step, v.reason)
             for c, v in verdicts
         ]
-        return PassResult(any(d.accepted for d in decisions), decisions)
+        return pass_result(self.name, graph, decisions, self.order)
 
 
 def inplace_rename(graph: Graph) -> list[tuple[Candidate, Verdict]]:

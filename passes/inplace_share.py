@@ -11,11 +11,13 @@ from typing import ClassVar
 
 from memopt.analysis import (
     Candidate,
+    ExecutionOrder,
     Occupancy,
     Order,
     Reason,
     Verdict,
     candidates_of,
+    check_order,
     op_refusal,
     pinned_variables,
     walk_inplace,
@@ -24,6 +26,7 @@ from memopt.analysis import (
 from memopt.ir import Graph
 from memopt.pipeline import Decision, PassResult
 from passes.fluid_table import FLUID_16
+from passes.results import pass_result
 
 __all__ = ["InplaceShare", "inplace_share", "inplace_share_fluid"]
 
@@ -35,10 +38,15 @@ class InplaceShare:
     By default: any legal input of the node, the best first; views known; sound for the listed order (see
     `memopt.analysis.sharing`). It accepts what `InplaceRename` accepts, and besides views at an offset and views
     of what lives on. Devices are not looked at: lowering lets a share follow its lender into the transfer scope.
+    `order="any"` adds the control edges with which its shares hold under every order.
     """
 
     fluid_rules: bool = False
+    order: ExecutionOrder = "listed"
     name: ClassVar[str] = "inplace-share"
+
+    def __post_init__(self) -> None:
+        check_order(self.order)
 
     def run(self, graph: Graph) -> PassResult:
         verdicts = inplace_share_fluid(graph) if self.fluid_rules else inplace_share(graph)
@@ -46,7 +54,7 @@ class InplaceShare:
             Decision(self.name, c.node.name, c.subject, v.accepted, v.text, v.num_bytes, c.step, v.reason)
             for c, v in verdicts
         ]
-        return PassResult(any(d.accepted for d in decisions), decisions)
+        return pass_result(self.name, graph, decisions, self.order)
 
 
 def inplace_share(graph: Graph) -> list[tuple[Candidate, Verdict]]:

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memopt.analysis import Occupancy, Reason, ReuseRecord, Verdict, borrower_refusal, param_variables, walk_reuse
+from memopt.analysis import (
+    ExecutionOrder,
+    Occupancy,
+    Reason,
+    ReuseRecord,
+    Verdict,
+    borrower_refusal,
+    check_order,
+    param_variables,
+    walk_reuse,
+)
 from memopt.ir import Buffer, Graph, Node, Value, Variable
 from memopt.pipeline import Decision, PassResult
 from passes.fluid_table import MIN_CHUNK_ELEMENTS
+from passes.results import pass_result
 
 __all__ = ["ReuseRename", "reuse_rename", "reuse_rename_fluid"]
 
@@ -19,11 +30,16 @@ class ReuseRename:
 
     By default: the smallest dead buffer that is large enough, if the peak of live bytes does not rise. `min_elements`
     is Fluid's MinChunkSize.
+    `order="any"` adds the control edges with which its shares hold under every order.
     """
 
     fluid_rules: bool = False
     min_elements: int = MIN_CHUNK_ELEMENTS
+    order: ExecutionOrder = "listed"
     name: ClassVar[str] = "reuse-rename"
+
+    def __post_init__(self) -> None:
+        check_order(self.order)
 
     def run(self, graph: Graph) -> PassResult:
         records = reuse_rename_fluid(graph, self.min_elements) if self.fluid_rules else reuse_rename(graph)
@@ -40,7 +56,7 @@ class ReuseRename:
             )
             for node, step, output, lender, v in records
         ]
-        return PassResult(any(d.accepted for d in decisions), decisions)
+        return pass_result(self.name, graph, decisions, self.order)
 
 
 def reuse_rename(graph: Graph) -> list[ReuseRecord]:

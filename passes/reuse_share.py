@@ -6,17 +6,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memopt.analysis import (
+    ExecutionOrder,
     Liveness,
     Occupancy,
     Reason,
     ReuseRecord,
     Verdict,
     borrower_refusal,
+    check_order,
     pinned_variables,
     walk_reuse,
 )
 from memopt.ir import Buffer, Graph, Value
 from memopt.pipeline import Decision, PassResult
+from passes.results import pass_result
 
 __all__ = ["ReuseShare", "reuse_share", "reuse_share_fluid"]
 
@@ -26,10 +29,15 @@ class ReuseShare:
     """Cross-op reuse by sharing. `fluid_rules=True` takes dead values of exactly the same size, each once, as 1.6 does.
 
     By default: the smallest dead buffer that is large enough, if the peak of live bytes does not rise.
+    `order="any"` adds the control edges with which its shares hold under every order.
     """
 
     fluid_rules: bool = False
+    order: ExecutionOrder = "listed"
     name: ClassVar[str] = "reuse-share"
+
+    def __post_init__(self) -> None:
+        check_order(self.order)
 
     def run(self, graph: Graph) -> PassResult:
         records = reuse_share_fluid(graph) if self.fluid_rules else reuse_share(graph)
@@ -37,7 +45,7 @@ class ReuseShare:
             Decision(self.name, node.name, subject(output, lender), v.accepted, v.text, v.num_bytes, step, v.reason)
             for node, step, output, lender, v in records
         ]
-        return PassResult(any(d.accepted for d in decisions), decisions)
+        return pass_result(self.name, graph, decisions, self.order)
 
 
 def subject(output: Value, lender: Value | None) -> tuple[str, ...]:

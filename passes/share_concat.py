@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memopt.analysis import JoinPart, Verdict, walk_joins
+from memopt.analysis import ExecutionOrder, JoinPart, Verdict, check_order, walk_joins
 from memopt.ir import Graph
 from memopt.pipeline import Decision, PassResult
+from passes.results import pass_result
 
 __all__ = ["ShareConcat", "share_concat"]
 
@@ -21,17 +22,22 @@ __all__ = ["ShareConcat", "share_concat"]
 class ShareConcat:
     """Concat by view, wherever it is sound and the peak of live bytes does not rise.
 
-    Run it after `InplaceShare`: what shares bytes with an input moves with it.
+    Run it after `InplaceShare`: what shares bytes with an input moves with it. `order="any"` adds the control edges with
+    which its shares hold under every order.
     """
 
+    order: ExecutionOrder = "listed"
     name: ClassVar[str] = "share-concat"
+
+    def __post_init__(self) -> None:
+        check_order(self.order)
 
     def run(self, graph: Graph) -> PassResult:
         decisions = [
             Decision(self.name, p.node.name, p.subject, v.accepted, v.text, v.num_bytes, p.step, v.reason)
             for p, v in share_concat(graph)
         ]
-        return PassResult(any(d.accepted for d in decisions), decisions)
+        return pass_result(self.name, graph, decisions, self.order)
 
 
 def share_concat(graph: Graph) -> list[tuple[JoinPart, Verdict]]:

@@ -17,6 +17,7 @@ from memopt.analysis.liveness import (
 )
 from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.order import Order
+from memopt.analysis.paths import AddedEdge, ExecutionOrder, check_order, order_tenants
 from memopt.analysis.reuse import ReuseRecord, borrower_refusal, walk_reuse
 from memopt.analysis.sharing import (
     Candidate,
@@ -31,9 +32,11 @@ from memopt.analysis.sharing import (
 )
 
 __all__ = [
+    "AddedEdge",
     "Aliases",
     "Body",
     "Candidate",
+    "ExecutionOrder",
     "Interval",
     "JoinPart",
     "Kept",
@@ -51,10 +54,12 @@ __all__ = [
     "buffer_interval",
     "buffer_size",
     "candidates_of",
+    "check_order",
     "joined_at",
     "judge",
     "live_profile",
     "op_refusal",
+    "order_tenants",
     "param_variables",
     "peak_bytes",
     "pinned_variables",

@@ -142,9 +142,7 @@ def _choose(occupancy: Occupancy, join: _Join, object_to: Objection) -> tuple[li
     return best, gain
 
 
-def _note_refusal(
-    occupancy: Occupancy, join: _Join, move: _Move, now: tuple[Body, int], object_to: Objection
-) -> None:
+def _note_refusal(occupancy: Occupancy, join: _Join, move: _Move, now: tuple[Body, int], object_to: Objection) -> None:
     """Why a sound move is not made: the style's objection, or the peak."""
     result, peak = now
     objection = object_to(occupancy, [result, move.body])
