@@ -22,8 +22,8 @@ __all__ = ["ShareConcat", "share_concat"]
 class ShareConcat:
     """Concat by view, wherever it is sound and the peak of live bytes does not rise.
 
-    Run it after `InplaceShare`: what shares bytes with an input moves with it. `order="any"` adds the control edges with
-    which its shares hold under every order.
+    Run it after `InplaceShare`: what shares bytes with an input moves with it.
+    `order="any"` adds the control edges with which its shares hold under every order.
     """
 
     order: ExecutionOrder = "listed"
