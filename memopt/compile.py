@@ -46,13 +46,13 @@ class Plan(MemoryPlan):
         """Who is live at the peak and why, what the passes decided there, and the next best moves; or, with the name of
         a `value`, all about that one: its bytes, when, who shares them, what was refused about it.
 
-        Both print, and have `to_dict()`. Moves are measured by compiling once more, for about `seconds` in all. Raises
-        `OptionError` for a value that there is not.
+        Both print, and have `to_dict()`. Moves (and what keeping the value costs) are measured by compiling once more,
+        for about `seconds` in all; 0 measures nothing. Raises `OptionError` for a value that there is not.
         """
         what_if = None
         if self.recipe is not None and self.recipe.is_current():
             what_if = WhatIf(self.recipe.graph, self.recipe.options, self.replan)
-        return explain_plan(self, what_if, seconds) if value is None else explain_value(self, value, what_if)
+        return explain_plan(self, what_if, seconds) if value is None else explain_value(self, value, what_if if seconds > 0 else None)
 
     def replan(self, graph: Graph | None = None, **changes: Any) -> Plan:
         """The plan that `compile` makes with these options changed, or of another `graph`.

@@ -91,17 +91,20 @@ class PlanFacts:
                 found.setdefault(name, []).append(decision)
         return found
 
+    @cached_property
+    def _nodes(self) -> list[str]:
+        nodes: list[str] = []
+        for instruction in self.plan.program.instructions:
+            nodes.append(getattr(instruction, "node", "") or (nodes[-1] if nodes else ""))
+        return nodes
+
     def lives_of(self, value: str) -> list[Life]:
         """The lives of one value, in the order of writing."""
         return sorted((x for found in self.lives_in.values() for x in found if x.value == value), key=lambda x: x.start)
 
     def node_at(self, position: int) -> str:
         """The node that instruction `position` serves; for a free, the one before it."""
-        for instruction in reversed(self.plan.program.instructions[: position + 1]):
-            node = getattr(instruction, "node", "")
-            if node:
-                return str(node)
-        return ""
+        return self._nodes[position]
 
     def named(self, node: str) -> str:
         """`conv1 (Conv)`."""
