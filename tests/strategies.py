@@ -96,6 +96,7 @@ class _Drawn:
             "concat": ("Concat", self.concat),
             "split": ("Split", self.split),
             "slice": ("Slice", self.slice),
+            "slice_assign": ("SliceAssign", self.slice_assign),
             "matmul": ("MatMul", self.matmul),
             "gemm": ("Gemm", self.gemm),
             "reduce": ("ReduceSum", self.reduce),
@@ -114,6 +115,7 @@ class _Drawn:
                 "sgd": ("SGD", self.sgd),
                 "momentum": ("Momentum", self.momentum),
                 "increment": ("Increment", self.increment),
+                "assign": ("Assign", self.assign),
             }
         often = {f"{name} {i}": table[name] for name in ("unary", "binary", "reshape") for i in (2, 3)}
         return {name: maker for name, (op, maker) in (table | often).items() if has_op(op)}
@@ -231,6 +233,20 @@ class _Drawn:
         end = self.draw(st.integers(start + 1, value.shape[axis]))
         self.add("Slice", value, starts=(start,), ends=(end,), axes=(axis,))
 
+    def slice_assign(self) -> None:
+        """A block of one value over part of another: one of its own slices, another value, or a parameter."""
+        data = self.pick(lambda value: self._float(value) and any(dim >= 2 for dim in value.shape))
+        if data is None:
+            return
+        axis = self.draw(st.sampled_from([i for i, dim in enumerate(data.shape) if dim >= 2]))
+        size = self.draw(st.integers(1, data.shape[axis] - 1))
+        type = data.type.with_shape([size if i == axis else dim for i, dim in enumerate(data.shape)])
+        value = self.pick(lambda other: other.type == type) or self.param(type.shape, type.dtype)
+        if self.draw(st.booleans()):
+            value = self.add("Slice", data, starts=(0,), ends=(size,), axes=(axis,))
+        start = self.draw(st.integers(0, data.shape[axis] - size))
+        self.add("SliceAssign", data, value, starts=(start,), ends=(start + size,), axes=(axis,))
+
     def matmul(self) -> None:
         value = self.pick(lambda value: self._float(value) and len(value.shape) >= 2)
         if value is not None:
@@ -325,6 +341,12 @@ class _Drawn:
         value = self.pick(lambda value: self._float(value) and value.producer is not None)
         if value is not None:
             self._update(value, self.add("Increment", value))
+
+    def assign(self) -> None:
+        value = self.pick(self._float)
+        if value is not None:
+            param = self._own_param(value)
+            self._update(param, self.add("Assign", param, value))
 
     def _own_param(self, grad: Value) -> Value:
         """A parameter of the gradient's type, one that is read elsewhere too if there is one."""
