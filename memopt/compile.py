@@ -52,7 +52,9 @@ class Plan(MemoryPlan):
         what_if = None
         if self.recipe is not None and self.recipe.is_current():
             what_if = WhatIf(self.recipe.graph, self.recipe.options, self.replan)
-        return explain_plan(self, what_if, seconds) if value is None else explain_value(self, value, what_if if seconds > 0 else None)
+        if value is None:
+            return explain_plan(self, what_if, seconds)
+        return explain_value(self, value, what_if if seconds > 0 else None)
 
     def replan(self, graph: Graph | None = None, **changes: Any) -> Plan:
         """The plan that `compile` makes with these options changed, or of another `graph`.

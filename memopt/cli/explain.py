@@ -115,7 +115,7 @@ def _value(args: argparse.Namespace, plan: Plan) -> int:
     from memopt.cli.output import show, show_json
     from memopt.cli.plan import plan_dict
 
-    explanation = plan.explain(args.value)
+    explanation = plan.explain(args.value, seconds=args.seconds)
     if args.json:
         show_json({**plan_dict(plan), "value": explanation.to_dict(), **changes.difference_dict(plan)})
     else:
