@@ -17,7 +17,7 @@ import numpy as np
 from memopt.errors import TypeInferenceError
 from memopt.ops.movement_common import Array, copy_call, data_type, float_attr, int_attr, ints_attr, present, stand_in
 from memopt.ops.nn_common import of_first_output
-from memopt.ops.resize_tables import COORDINATES, ROUNDINGS, Resized, nearest, outside, weights
+from memopt.ops.resize_tables import COORDINATES, ROUNDINGS, Resized, nearest, outside, shares
 from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Scalar, Types, View
 from memopt.types import TensorType
 
@@ -27,6 +27,7 @@ _MODES = ("nearest", "linear", "cubic")
 _FLOATS = ("float32", "float64")
 #: float32 counts exactly up to here; a longer axis has no kernel.
 _MOST_EXACT = 1 << 24
+_MOST_SCALE = float(np.finfo(np.float32).max)
 
 
 def _choice(attrs: Attrs, name: str, choices: Sequence[str]) -> str:
@@ -44,13 +45,18 @@ def _lengths(source: TensorType, attrs: Attrs) -> tuple[tuple[int, ...], tuple[f
     for name, numbers in (("sizes", sizes), ("scales", scales)):
         if numbers is not None and len(numbers) != source.rank:
             raise TypeInferenceError(f"{name} = {numbers} do not fit {source}: want {source.rank} numbers")
-    if scales is not None and not all(math.isfinite(scale) and scale > 0 for scale in scales):
-        raise TypeInferenceError(f"scales = {scales}; want numbers above 0")
+    if scales is not None and not all(0 < scale < _MOST_SCALE for scale in scales):
+        raise TypeInferenceError(f"scales = {scales}; want numbers above 0 that fit in float32")
     if sizes is None:
-        single = [np.float32(dim) * np.float32(scale) for dim, scale in zip(source.shape, scales or (), strict=True)]
+        with np.errstate(over="ignore"):
+            single = np.array(source.shape, np.float32) * np.array(scales, np.float32)
+        if not np.isfinite(single).all():
+            raise TypeInferenceError(f"scales = {scales} are too large for {source}")
         sizes = tuple(int(np.floor(size)) for size in single)
     if any(size < 0 or (size > 0) > (dim > 0) for size, dim in zip(sizes, source.shape, strict=True)):
         raise TypeInferenceError(f"sizes = {sizes} cannot be made from {source}")
+    if scales is not None and any(s and d * f < 0.49 for s, d, f in zip(sizes, source.shape, scales, strict=True)):
+        raise TypeInferenceError(f"scales = {scales} do not make sizes = {sizes} of {source}")
     if scales is None:
         pairs = zip(sizes, source.shape, strict=True)
         scales = tuple(float(np.float32(size) / np.float32(dim)) if dim and size else 1.0 for size, dim in pairs)
@@ -62,10 +68,10 @@ def _axes(source: TensorType, attrs: Attrs) -> list[Resized]:
     sizes, scales = _lengths(source, attrs)
     mode = _choice(attrs, "coordinate_transformation_mode", COORDINATES)
     roi = cast("tuple[float, ...] | None", attrs.get("roi"))
-    if mode == "tf_crop_and_resize" and (roi is None or len(roi) != 2 * source.rank):
-        raise TypeInferenceError(f"roi = {roi} does not fit {source}: want {2 * source.rank} numbers")
     regions = [(0.0, 1.0)] * source.rank
-    if mode == "tf_crop_and_resize" and roi is not None:
+    if mode == "tf_crop_and_resize":
+        if roi is None or len(roi) != 2 * source.rank or not all(math.isfinite(end) for end in roi):
+            raise TypeInferenceError(f"roi = {roi} does not fit {source}: want {2 * source.rank} finite numbers")
         regions = list(zip(roi[: source.rank], roi[source.rank :], strict=True))
     axes = []
     for size, out, scale, region in zip(source.shape, sizes, scales, regions, strict=True):
@@ -83,11 +89,13 @@ def _infer(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
     return [source.with_shape([axis.out for axis in _axes(source, attrs)])]
 
 
-def _matrix(axis: Resized, attrs: Attrs) -> Array:
-    """The matrix (out, size) that resizes an axis in mode linear or cubic."""
-    coefficient = float_attr(attrs, "cubic_coeff_a")
+def _taps(axis: Resized, attrs: Attrs) -> tuple[Array, Array]:
+    """The elements that each position of an axis takes, and their shares, both (taps, out)."""
+    if attrs["mode"] == "nearest":
+        taken = nearest(axis, str(attrs["nearest_mode"]))[None]
+        return taken, np.ones(taken.shape)
     flags = (bool(int_attr(attrs, "exclude_outside")), bool(int_attr(attrs, "antialias")))
-    return weights(axis, str(attrs["mode"]), coefficient, *flags)
+    return shares(axis, str(attrs["mode"]), float_attr(attrs, "cubic_coeff_a"), *flags)
 
 
 def _reference(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
@@ -99,11 +107,17 @@ def _reference(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[T
     axes = _axes(TensorType.of(array.shape, array.dtype), attrs)
     found: Array = array
     for number, axis in enumerate(axes):
-        if axis.changes and attrs["mode"] == "nearest":
-            found = np.take(found, nearest(axis, str(attrs["nearest_mode"])), axis=number)
-        elif axis.changes:
-            wide = np.moveaxis(found.astype(np.float64), number, -1)
-            found = np.moveaxis(wide @ _matrix(axis, attrs).T, -1, number)
+        if not axis.changes:
+            continue
+        taken, parts = _taps(axis, attrs)
+        if attrs["mode"] == "nearest":
+            found = np.take(found, taken[0], axis=number)
+            continue
+        source = np.moveaxis(found.astype(np.float64), number, -1)
+        sums = np.zeros((*source.shape[:-1], axis.out))
+        for elements, part in zip(taken, parts, strict=True):
+            sums += source[..., elements] * part
+        found = np.moveaxis(sums, -1, number)
     found = np.array(found)
     for number, axis in enumerate(axes):
         if axis.mode == "tf_crop_and_resize":
@@ -200,21 +214,22 @@ def _infer_grad(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType
 
 
 def _reference_grad(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[TensorType]) -> list[Array]:
-    """Axis by axis, the transposed matrix; what a crop fills gives nothing. In float64."""
+    """Axis by axis, back to what was taken, in shares; what a crop fills gives nothing. In float64."""
     found, source = present(arrays).astype(np.float64), outputs[0]
     if source.num_elements == 0 or found.size == 0:
         return [np.zeros(source.shape, source.dtype)]
     for number, axis in enumerate(_axes(source, attrs)):
         if not axis.changes:
             continue
-        matrix = np.zeros((axis.out, axis.size))
-        if attrs["mode"] == "nearest":
-            matrix[np.arange(axis.out), nearest(axis, str(attrs["nearest_mode"]))] = 1
-        else:
-            matrix = _matrix(axis, attrs)
+        taken, parts = _taps(axis, attrs)
         if axis.mode == "tf_crop_and_resize":
-            matrix[outside(axis)] = 0
-        found = np.moveaxis(np.moveaxis(found, number, -1) @ matrix, -1, number)
+            parts = np.where(outside(axis), 0.0, parts)
+        slope = np.moveaxis(found, number, -1)
+        sums = np.zeros((*slope.shape[:-1], axis.size))
+        for elements, part in zip(taken, parts, strict=True):
+            where: Any = (..., elements)
+            np.add.at(sums, where, slope * part)
+        found = np.moveaxis(sums, -1, number)
     return [np.array(found.astype(source.dtype), order="C")]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COORDINATES", "ROUNDINGS", "Line", "Resized", "nearest", "weights"]
+__all__ = ["COORDINATES", "ROUNDINGS", "Line", "Resized", "nearest", "outside", "shares"]
 
 Array = NDArray[Any]
 
@@ -122,23 +122,21 @@ class _Filter:
     radius: int
 
 
-def weights(axis: Resized, mode: str, coefficient: float, exclude_outside: bool, antialias: bool) -> Array:
-    """The matrix (out, size) that resizes the axis in mode "linear" or "cubic".
+def shares(axis: Resized, mode: str, coefficient: float, exclude_outside: bool, antialias: bool) -> tuple[Array, Array]:
+    """What each position takes in mode "linear" or "cubic": elements and their shares, both of shape (taps, out).
 
     `antialias` widens the filter where the axis shrinks; `exclude_outside` gives what would look beyond the ends no
-    weight, else it sees the element at the end.
+    share, else it sees the element at the end.
     """
     filter = _Filter(_triangle, 1) if mode == "linear" else _Filter(_cubic(coefficient), 2)
     shrink = min(axis.scale, 1.0) if antialias else 1.0
     places = axis.line.places(axis.out).astype(np.float64)
     reach = int(np.ceil(filter.radius / shrink))
-    taps = np.floor(places)[:, None] + np.arange(-reach, reach + 2)
-    shares = filter.weigh((taps - places[:, None]) * shrink)
+    taps = np.floor(places) + np.arange(-reach, reach + 2)[:, None]
+    found = filter.weigh((taps - places) * shrink)
     if exclude_outside:
-        shares = np.where((taps < 0) | (taps >= axis.size), 0.0, shares)
+        found = np.where((taps < 0) | (taps >= axis.size), 0.0, found)
     if exclude_outside or antialias:
-        shares = shares / shares.sum(axis=1, keepdims=True)
-    matrix = np.zeros((axis.out, axis.size))
-    rows = np.broadcast_to(np.arange(axis.out)[:, None], taps.shape)
-    np.add.at(matrix, (rows, np.clip(taps, 0, axis.size - 1).astype(np.int64)), shares)
-    return matrix
+        found = found / found.sum(axis=0)
+    used = found.any(axis=1)
+    return np.clip(taps, 0, axis.size - 1).astype(np.int64)[used], found[used]

@@ -152,6 +152,8 @@ def test_nearest_moves_any_dtype(dtype: str) -> None:
         ({"scales": (1.0, 2.0)}, ["scales = (1.0, 2.0)", "4 numbers"]),
         ({"scales": (1.0, 1.0, 0.0, 1.0)}, ["above 0"]),
         ({"scales": (1.0, 1.0, float("nan"), 1.0)}, ["above 0"]),
+        ({"scales": (1.0, 1.0, 3e38, 1.0)}, ["too large"]),
+        ({"scales": (1.0, 1.0, 1e-9, 1.0), "sizes": (1, 2, 1, 4)}, ["do not make sizes"]),
         ({"sizes": (1, 2, -1, 4)}, ["sizes = (1, 2, -1, 4)"]),
         ({"sizes": (1, 2, 3, 4), "mode": "area"}, ["mode = 'area'"]),
         ({"sizes": (1, 2, 3, 4), "coordinate_transformation_mode": "corner"}, ["'corner'"]),
