@@ -20,10 +20,14 @@ from memopt.frontends import load
 from memopt.ir import Graph, GraphBuilder, Tensor, TensorBuilder, parse
 from memopt.pipeline import Decision, PassResult, known_passes, known_strategies, run_pipeline
 from memopt.runtime import run_reference
+from memopt.training import SGD, Adam, AdamW, Momentum, training_step
 from memopt.types import TensorType
 from memopt.validate import Finding, validate
 
 __all__ = [
+    "SGD",
+    "Adam",
+    "AdamW",
     "Bisection",
     "Comparison",
     "Decision",
@@ -34,6 +38,7 @@ __all__ = [
     "InvalidPlanError",
     "Machine",
     "MemoptError",
+    "Momentum",
     "PassResult",
     "Plan",
     "Tensor",
@@ -52,6 +57,7 @@ __all__ = [
     "parse",
     "run_pipeline",
     "run_reference",
+    "training_step",
     "validate",
 ]
 
