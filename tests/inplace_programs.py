@@ -19,7 +19,7 @@ from memopt.types import TensorType
 
 __all__ = ["EXACT", "UNARY", "Program", "programs", "run_handles", "run_numpy", "run_twin"]
 
-SHAPES = [(6,), (2, 3), (4,), (2, 2)]
+SHAPES = [(6,), (2, 3), (4,), (2, 2), (2, 3, 2)]
 UNARY = ("Relu", "Neg", "Sin", "Sigmoid", "Exp")
 #: Ops that are exact on small integers, so that sums of gradients do not depend on their order.
 EXACT = ("Relu", "Neg", "Abs")

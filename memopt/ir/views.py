@@ -36,9 +36,14 @@ class ViewStep:
     attrs: Mapping[str, Any]
 
     @property
+    def moves_nothing(self) -> bool:
+        """Whether the view is the same bytes in the same order."""
+        return self.op in _RESHAPES
+
+    @property
     def is_bijective(self) -> bool:
         """Whether the view shows every element once, so that a new part is a whole new value."""
-        return self.op in _RESHAPES or self.op == "Transpose"
+        return self.moves_nothing or self.op == "Transpose"
 
     def type_of(self, source: TensorType) -> TensorType:
         """The type of the view of a value of type `source`; raises `TypeInferenceError`."""

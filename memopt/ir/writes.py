@@ -102,7 +102,7 @@ def _write_through(
     for parent, step in path:
         source = parent.value
         written = step.write(builder.append, source, parts[-1])
-        if written is not parts[-1]:
+        if written is not parts[-1] and (places or not step.moves_nothing):  # else it is a rebinding so far
             places.append(_place(source, written))
         handles.append(parent)
         parts.append(written)

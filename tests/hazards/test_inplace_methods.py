@@ -9,6 +9,7 @@ import pytest
 
 import memopt
 from memopt.autodiff import check_saved, grad
+from memopt.autodiff.saved import check_reads
 from memopt.errors import GradientError, OptionError
 from memopt.ir import TensorBuilder
 from memopt.report import inplace_outcomes
@@ -147,6 +148,33 @@ def test_versions_of_views():
         check_saved(b.graph, loss)
 
 
+def test_a_write_through_a_transpose_is_seen():
+    b = TensorBuilder(strict=True)
+    base = b.param("w", np.arange(6.0).reshape(2, 3)) * 1
+    loss = base.sin().reduce_sum(keepdims=0)
+    base.transpose().neg_()
+    with pytest.raises(GradientError, match=r"neg_ .* overwrites bytes \[0, 48\) of %mul"):
+        check_saved(b.graph, loss)
+
+
+def test_writes_after_the_last_backward_reader():
+    b = TensorBuilder(strict=True)
+    w = b.param("w", np.arange(4.0))
+    y = w * 1
+    loss = y.sin().reduce_sum(keepdims=0)
+    (gradient,) = grad(b.graph, loss, [w])
+    backward = [node for node in b.graph.nodes if "backward" in node.name]
+    assert backward
+    y.neg_()
+    check_reads(b.graph, backward)
+    with pytest.raises(GradientError, match=r"neg_ .* overwrites"):
+        check_saved(b.graph, loss)  # but not for a second backward
+    b.output(y)
+    (got, _), plan = run_all(b, gradient, y)
+    np.testing.assert_allclose(got, np.cos(np.arange(4.0)))
+    assert inplace_outcomes(plan)[0].honoured
+
+
 # -- views ------------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +217,14 @@ def test_s21_a_slice_read_from_its_own_target():
     assert got.tolist() == [[1, 1], [2, 3]]
     (outcome,) = inplace_outcomes(plan)
     assert "SliceAssign reads both" in outcome.reason
+
+
+def test_a_tensor_over_itself_reversed():
+    b = TensorBuilder()
+    a = b.param("a", np.arange(3.0)) + 0
+    a[::-1] = a
+    (got,), _ = run_all(b, a)
+    assert got.tolist() == [2, 1, 0]
 
 
 def test_s22_plus_its_transpose():

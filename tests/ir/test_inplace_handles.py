@@ -188,8 +188,23 @@ def test_whole_assignment_moves_no_bytes():
     b, results = build(write, (3,))
     assert results == [[0, 3, 6], [1, 4, 7], [0, 3]]
     assert b.inplace_requests[0].places == ()
+    assert [len(request.places) for request in b.inplace_requests] == [0, 1]
+    square = b.tensor(b.graph.value("mul")).reshape(1, 3)
+    square[:] = 1
+    assert b.inplace_requests[-1].places == ()
     assert "SliceAssign" not in [node.op for node in b.graph.nodes]
     assert inplace_outcomes(memopt.compile(b.graph))[0].reason.startswith("nothing is written")
+
+
+def test_views_are_read_from_the_new_base_unless_they_are_all_of_it():
+    b = TensorBuilder()
+    base = b.input("x", (4,)) + 0
+    part, whole = base[1:3], base.reshape(2, 2).transpose()
+    part.neg_()
+    assert part.value.producer.op == "Slice"
+    assert part.value.producer.inputs[0] is base.value
+    whole.neg_()
+    assert whole.value.producer.op == "Neg"  # nothing to read again
 
 
 # -- leaves -----------------------------------------------------------------------------------------------------------
