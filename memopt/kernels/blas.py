@@ -7,6 +7,8 @@ lies; `?gemm` would first copy it. beta = 0 never reads what the output held.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from llvmlite import ir as llvm
@@ -25,14 +27,25 @@ def set_blas_threads(count: int) -> int | None:
     Its threads wait for each other by spinning: where other processes hold the cores, each product of two threads may
     take a scheduler's time slice longer than one of one thread.
     """
+    found = _openblas_calls()
+    if found is None:
+        return None
+    get, put = found
+    before = int(get())
+    if before != count:
+        put(ctypes.c_int(count))
+    return before
+
+
+@lru_cache(maxsize=1)
+def _openblas_calls() -> tuple[Callable[[], int], Callable[[ctypes.c_int], None]] | None:
+    """The getter and the setter of the number of threads of SciPy's own OpenBLAS."""
     from scipy.linalg import cython_blas
 
     library = ctypes.CDLL(cython_blas.__file__)
     for prefix in ("scipy_openblas", "openblas"):
         if hasattr(library, f"{prefix}_set_num_threads"):
-            before = int(getattr(library, f"{prefix}_get_num_threads")())
-            getattr(library, f"{prefix}_set_num_threads")(ctypes.c_int(count))
-            return before
+            return getattr(library, f"{prefix}_get_num_threads"), getattr(library, f"{prefix}_set_num_threads")
     return None
 
 

@@ -8,6 +8,7 @@ queue up.
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
 import threading
@@ -20,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memopt.errors import ExecutionError, MissingValueError
+from memopt.errors import ExecutionError, MissingValueError, OptionError
 from memopt.ir import Graph
+from memopt.kernels.blas import set_blas_threads
 from memopt.plan import MemoryPlan
 from memopt.runtime.entry import entry_address, frame_words
 from memopt.runtime.fates import missing_message, option_names, value_fates
@@ -79,10 +81,15 @@ class _Loaded:
 
 
 class Executor:
-    """Runs one plan. Compiles (or loads from the cache) the kernels that the plan needs when it is made."""
+    """Runs one plan. Compiles (or loads from the cache) the kernels that the plan needs when it is made.
 
-    def __init__(self, plan: MemoryPlan) -> None:
+    `threads` is how many BLAS may use (default: `$MEMOPT_THREADS`, or one: BLAS threads wait by spinning, and where
+    others hold the cores that makes a run ten times slower rather than twice as fast).
+    """
+
+    def __init__(self, plan: MemoryPlan, threads: int | None = None) -> None:
         self.plan = plan
+        self.threads = _threads() if threads is None else threads
         self._lock = threading.Lock()
         self._initial = initial_state(plan.graph)
         self._fates = value_fates(plan)
@@ -113,12 +120,17 @@ class Executor:
                 self._renew_arenas()
             for result in self.plan.program.feeds:
                 self._view(result.operand, result.name)[...] = arrays[result.name]
+            before = set_blas_threads(self.threads)
             start = time.perf_counter()
-            if sanitize:
-                Sanitizer(self.plan, self.regions).run(self._loaded.rows, self._step)
-            else:
-                self._run_all()
-            seconds = time.perf_counter() - start
+            try:
+                if sanitize:
+                    Sanitizer(self.plan, self.regions).run(self._loaded.rows, self._step)
+                else:
+                    self._run_all()
+            finally:
+                seconds = time.perf_counter() - start
+                if before is not None:
+                    set_blas_threads(before)
             results = self._fetch(out or {})
             if measure:
                 results.measured = self._measured(seconds)
@@ -241,6 +253,14 @@ class Executor:
             peak,
             seconds,
         )
+
+
+def _threads() -> int:
+    """The number of threads that the environment asks for."""
+    text = os.environ.get("MEMOPT_THREADS", "1")
+    if not text.isdigit() or int(text) < 1:
+        raise OptionError(f"MEMOPT_THREADS={text!r} is not a number of threads, 1 or more")
+    return int(text)
 
 
 def _load(rows: Iterable[Row]) -> _Loaded:
