@@ -75,7 +75,7 @@ def grad(
     for value in sources:
         if value in stopped:
             raise OptionError(f"%{value.name} is in wrt and in stop_gradient: take it out of one")
-    stopped |= {graph.value(name) for name in graph.inplace.stopped if graph.has_value(name)} - set(sources)
+    stopped |= {graph.value(name) for name in graph.inplace.stopped if graph.has_value(name)}
     path = _Path(graph, target, sources, stopped)
     path.check()
     num_nodes = len(graph.nodes)

@@ -79,6 +79,22 @@ def test_writes_are_seen_through_all_views():
     assert results[5:] == [[flat[:3]], [flat[3:]]]
 
 
+def test_three_axes_turned_and_turned_back():
+    def write(b, x):
+        base = x.identity()
+        turned = base.transpose(1, 2, 0)
+        turned[0] = -1
+        turned.add_(1)
+        return [base, turned]
+
+    _, (base, turned) = build(write, (2, 3, 4))
+    want = np.arange(24.0).reshape(2, 3, 4)
+    want.transpose(1, 2, 0)[0] = -1
+    want += 1
+    np.testing.assert_array_equal(base, want)
+    np.testing.assert_array_equal(turned, want.transpose(1, 2, 0))
+
+
 def test_what_is_no_view_is_a_copy():
     def write(b, x):
         y = x + 0
@@ -317,11 +333,11 @@ def test_handles_follow_updates():
     b.output(w * 1, view)
     name = view.name
     with b.no_grad():
-        w.mul_(2)
+        w.mul_(4)
     b.sgd(w, x, 0.5)
     graph = b.build()
     for run in (memopt.run_reference(graph, {"x": X})[1], _state(graph)):
-        np.testing.assert_array_equal(run["w"], X / 2 * 2 - X / 2)
+        np.testing.assert_array_equal(run["w"], X / 2 * 4 - X / 2)
     assert memopt.run_reference(graph, {"x": X})[0][name].tolist() == [0, 0.5]
 
 
