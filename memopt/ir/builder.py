@@ -111,7 +111,7 @@ class GraphBuilder:
                 raise OptionError(f"parameter %{name} needs data, or a shape")
             value = self.graph.add_param(name, TensorType.of(shape, dtype), device=device)
         else:
-            array = np.asarray(data)
+            array = np.array(data)  # a copy: what the caller does to the array later is not the graph's concern
             value = self.graph.add_param(name, TensorType.of(array.shape, array.dtype), array, device=device)
         if value.dtype.startswith("float") if requires_grad is None else requires_grad:
             self.track_grad(value)

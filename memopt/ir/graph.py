@@ -142,7 +142,7 @@ class Graph:
         value = self.value(name)
         if value not in self.params:
             raise OptionError(f"%{name} is not a parameter of graph {self.name!r}")
-        self._data[value.name] = self._checked_data(value.name, value.type, np.asarray(data))
+        self._data[value.name] = self._checked_data(value.name, value.type, np.array(data))
 
     def add_node(
         self,
