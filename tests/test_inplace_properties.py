@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import memopt
 from memopt.autodiff import check_saved, grad
 from memopt.errors import GradientError
 from memopt.report import inplace_outcomes
+from memopt.training import SGD, Momentum, training_step
 from tests.inplace_programs import EXACT, programs, run_handles, run_numpy, run_twin
 
 PLANNED = settings(deadline=None, max_examples=25)
@@ -99,6 +101,25 @@ def test_gradients_without_views(program):
     for strategy in ("share", "rename"):
         for got, want in zip(by_name(memopt.compile(graph, strategy).run({}), names), wanted, strict=True):
             same(got, want)
+
+
+@PLANNED
+@given(programs(views=False, max_statements=6), st.sampled_from([SGD(0.01), Momentum(0.01, nesterov=True)]))
+def test_training_steps(program, optimizer):
+    """Parameters after three steps, bit for bit."""
+    wanted = None
+    for write in (_functional, run_handles):
+        b, leaves, outputs = write(program)
+        loss = b.append("Sum", *(b.append("ReduceMean", value, keepdims=0) for value in outputs))
+        b.output(loss)
+        step = training_step(b.build(), loss, optimizer, params=[leaf.name for leaf in leaves])
+        for strategy in ("none",) if wanted is None else ("share", "rename"):
+            plan = memopt.compile(step, strategy)
+            losses = [plan.run({})[loss.name] for _ in range(3)]
+            found = [*losses, *(plan.state()[leaf.name] for leaf in leaves)]
+            wanted = wanted or found
+            for got, want in zip(found, wanted, strict=True):
+                same(got, want)
 
 
 def _functional(program):

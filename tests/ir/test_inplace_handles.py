@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -371,6 +374,13 @@ def test_the_plan_says_what_became_of_each_method():
     alone = inplace_outcomes(memopt.compile(b.graph, ()))
     assert all(not one.honoured and "no in-place pass" in one.reason for one in alone)
     assert "no in-place methods" in str(inplace_table(memopt.compile(memopt.parse(str(b.graph)))))
+
+
+def test_the_example_of_the_docs_runs(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "inplace.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(.*?)```", text, re.S)
+    exec(compile(code[1], "inplace.md", "exec"), {"memopt": memopt, "data": np.ones((8, 4), np.float32)})
+    assert "in place" in capsys.readouterr().out
 
 
 def test_names_are_found_in_constant_time_and_freed():
