@@ -74,9 +74,9 @@ def test_the_occupancy_keeps_up_with_edits(graph):
 
     def share(occupancy, candidate):
         seen.append(occupancy)
-        source = graph.storage.variable(candidate.input)
+        source = occupancy.graph.storage.variable(candidate.input)  # of the graph, or of a copy for rehearsals
         occupancy.share(candidate.output, source.buffer, source.offset + (candidate.view_offset or 0))
-        assert_fresh(occupancy, graph)
+        assert_fresh(occupancy, occupancy.graph)
 
     def reuse(occupancy, value, lender):
         predicted = occupancy.rise(graph.storage.buffer(value), lender, 0)
