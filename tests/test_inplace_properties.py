@@ -74,6 +74,20 @@ def test_values_by_plans(program):
 
 
 @PLANNED
+@given(programs(), st.sampled_from(["publish", "outer"]), st.sampled_from(["share", "rename"]))
+def test_values_on_two_devices(program, transfer, strategy):
+    """Writes that the gpu has no kernel for run on the host."""
+    graph, names = finished(*run_handles(program)[::2])
+    machine = memopt.Machine.host_and("gpu", lacks={"SliceAssign", "Sin", "Mul"})
+    wanted = by_name(memopt.compile(graph, "none").run({}), names)
+    plan = memopt.compile(graph, strategy, machine, transfer)
+    for got, want in zip(by_name(plan.run({}), names), wanted, strict=True):
+        same(got, want)
+    for outcome in inplace_outcomes(plan):
+        assert outcome.honoured == (outcome.extra_bytes == 0)
+
+
+@PLANNED
 @given(programs(unary=EXACT))
 def test_gradients(program):
     """On small integers all sums are exact, so that the order of adding does not matter."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memopt.ops import Attrs, AttrValue, OpSpec, get_op
 from memopt.types import TensorType
@@ -54,6 +54,16 @@ class Value:
 
     def __repr__(self) -> str:
         return f"%{self.name}: {self.type}"
+
+    if not TYPE_CHECKING:  # type checkers know that there is nothing else
+
+        def __getattr__(self, name: str) -> Any:
+            if name.endswith("_") and not name.startswith("_"):
+                raise AttributeError(
+                    f"a value is defined once and has no in-place method {name!r}: take a handle on it, "
+                    "x = b.tensor(value), or build with memopt.TensorBuilder"
+                )
+            raise AttributeError(f"a value has no attribute {name!r}")
 
 
 class Node:

@@ -172,6 +172,15 @@ def test_plain_values_and_handles_side_by_side():
         b.add(value, 2)
 
 
+def test_a_value_points_to_handles():
+    value = GraphBuilder().input("x", (2,))
+    with pytest.raises(AttributeError, match=r"no in-place method 'sin_'.*b.tensor\(value\).*TensorBuilder"):
+        value.sin_()
+    with pytest.raises(AttributeError, match="no attribute 'sin'"):
+        value.sin()
+    assert not hasattr(value, "__array__")
+
+
 def refused(write, match, error=OptionError):
     """`write` raises, and the graph is as it was."""
     b = TensorBuilder()
