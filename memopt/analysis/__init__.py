@@ -1,6 +1,7 @@
 """What passes, orders and reports ask of a graph: liveness, aliases, occupancy, and who may share with whom."""
 
 from memopt.analysis.alias import Aliases, Run, analyze_aliases, joined_at, view_source
+from memopt.analysis.floor import needed_bytes
 from memopt.analysis.inplace import walk_inplace
 from memopt.analysis.joining import JoinPart, walk_joins
 from memopt.analysis.liveness import (
@@ -58,6 +59,7 @@ __all__ = [
     "joined_at",
     "judge",
     "live_profile",
+    "needed_bytes",
     "op_refusal",
     "order_tenants",
     "param_variables",

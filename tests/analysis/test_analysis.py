@@ -5,6 +5,7 @@ import time
 
 from hypothesis import given
 
+import passes
 from memopt.analysis import (
     Occupancy,
     analyze_aliases,
@@ -12,12 +13,14 @@ from memopt.analysis import (
     buffer_interval,
     buffer_size,
     live_profile,
+    needed_bytes,
     peak_bytes,
     walk_inplace,
     walk_reuse,
 )
 from memopt.analysis.order import Order
 from memopt.ir import Graph, GraphBuilder
+from memopt.pipeline import run_pipeline
 from tests.strategies import graphs
 from tests.twins import content, is_live, labels, must_hold_at_the_end
 
@@ -66,6 +69,22 @@ def test_the_profile_is_the_sum_of_live_buffers(graph):
     want = [sum(size for span, size in spans if s in span) for s in range(liveness.num_steps)]
     assert live_profile(graph).tolist() == want
     assert peak_bytes(graph) == max(want)
+
+
+@given(ANY_GRAPH)
+def test_no_sharing_goes_below_the_floor(graph):
+    floor = needed_bytes(graph)
+    for chain in (passes.BEST, passes.SHARE):
+        run_pipeline(graph, chain)
+        assert (floor <= live_profile(graph)).all()
+
+
+def test_the_floor_counts_content_once():
+    b = GraphBuilder()
+    x = b.relu(b.input("x", (1, 2)))
+    c = b.op("Concat", x, b.op("Neg", x), axis=1)
+    b.output(b.op("Tanh", c))
+    assert needed_bytes(b.build()).tolist() == [8 + 8, 8 + 16, 8 + 16, 8 + 16]
 
 
 @given(ANY_GRAPH)
