@@ -10,7 +10,8 @@ import nbformat
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-PUBLIC = {"memopt", "passes", "memopt.models", "memopt.report", "numpy", "IPython.display", "pathlib", "tempfile"}
+PUBLIC = {"memopt", "passes", "memopt.models", "memopt.report", "numpy", "IPython.display", "matplotlib.figure", "pathlib"}
+PUBLIC |= {"tempfile"}
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
