@@ -151,8 +151,9 @@ class TorchStep:
                 if value is not None and value.producer is not None and self._last[value] is node:
                     env.pop(value.name, None)
             values = [value for value in node.outputs if value is not None]
-            env.update(zip((value.name for value in values), results if node.op == "Split" else [results], strict=False))
-            del results
+            made = results if node.op == "Split" else [results]
+            env.update(zip((value.name for value in values), made, strict=False))
+            del results, made
         return env[self.graph.outputs[0].name]
 
 

@@ -3,15 +3,15 @@
     python benchmarks/training.py [NAME ...] [--memory | --peers] [--seconds 10] [--torch-peak] [--json]
 
 `--memory` plans each step of `LARGE` under each strategy on one device. Peak: the most bytes live at once in the arena;
-height: its size; bound: no packing is lower. The arena holds activations, gradients (of weights too), outputs and the
-results of updates that are not in place; parameters and optimizer state are updated where they lie, and are listed apart
-with feeds and scratch, as are PyTorch's (`--torch-peak` measures those of its allocator in eager mode).
+height: its size; bound: no packing is lower. The arena holds activations, gradients (of weights too) and outputs.
+Parameters and optimizer state are updated where they lie, so that new values take no bytes; they, feeds and scratch
+are apart. `--torch-peak` measures the same of PyTorch's allocator in eager mode: what a step adds to these.
 
 `--peers` runs three steps of each model of `SMALL` here and in PyTorch, from the same weights and feeds, under every
 strategy on one device, and on a host and a gpu without batch normalization under the policies that are right. Printed
-are the largest differences: of the losses, of each trained parameter relative to its largest element, and of how far all
-parameters moved (Euclidean). Deep networks with batch normalization are steep: a step of 1e-3 changes their loss by a
-tenth, and an activation near zero that rounding gives the other sign changes a gradient by all of it. So they take
+are the largest differences: of the losses, of each trained parameter relative to its largest element, and of how far
+all parameters moved (Euclidean). Deep networks with batch normalization are steep: a rate of 1e-3 changes their loss by
+a tenth, and an activation near zero that rounding gives the other sign changes a gradient by all of it. So they take
 smaller steps, and the third figure says that they go the same way.
 """
 

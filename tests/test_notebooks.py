@@ -10,8 +10,8 @@ import nbformat
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-PUBLIC = {"memopt", "passes", "memopt.models", "memopt.report", "numpy", "IPython.display", "matplotlib.figure", "pathlib"}
-PUBLIC |= {"tempfile"}
+PUBLIC = {"memopt", "passes", "memopt.models", "memopt.report"}
+PUBLIC |= {"numpy", "IPython.display", "matplotlib.figure", "pathlib", "tempfile"}
 
 pytestmark = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -18,7 +18,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 def check(row):
     assert row.loss_error < 1e-4, row
     assert row.param_error < 1e-4, row
-    assert row.moved_error < 1e-2, row
+    assert row.moved_error < 5e-2, row
 
 
 def test_every_model_has_a_small_step():
