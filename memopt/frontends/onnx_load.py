@@ -256,7 +256,7 @@ class _Importer:
         done = randomize(self.graph, seed) if weights == "random" else set()
         for name, constant in self.sources.items():
             if name not in done:
-                self.graph.set_param(name, constant.data)
+                self.graph.set_param(name, constant.data, copy=False)
 
 
 def _trimmed(names: Sequence[str]) -> list[str]:

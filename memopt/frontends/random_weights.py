@@ -261,7 +261,8 @@ def randomize(graph: Graph, seed: int) -> set[str]:
             if draw is None:
                 continue
             rng = np.random.Generator(np.random.SFC64([seed, zlib.crc32(value.name.encode())]))
-            graph.set_param(value.name, draw(rng, value.type, spreads.data(node)).astype(value.dtype, copy=False))
+            drawn = draw(rng, value.type, spreads.data(node)).astype(value.dtype, copy=False)
+            graph.set_param(value.name, drawn, copy=False)
             done.add(value.name)
         spreads.add(node, affine)
     return done

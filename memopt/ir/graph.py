@@ -137,12 +137,15 @@ class Graph:
             self.param_devices[name] = device
         return value
 
-    def set_param(self, name: str, data: Any) -> None:
-        """Set the data of parameter `name`; shape and dtype must fit."""
+    def set_param(self, name: str, data: Any, *, copy: bool = True) -> None:
+        """Set the data of parameter `name`; shape and dtype must fit.
+
+        `copy=False` keeps the caller's array, which must then never be written again.
+        """
         value = self.value(name)
         if value not in self.params:
             raise OptionError(f"%{name} is not a parameter of graph {self.name!r}")
-        self._data[value.name] = self._checked_data(value.name, value.type, np.array(data))
+        self._data[value.name] = self._checked_data(value.name, value.type, np.array(data) if copy else np.asarray(data))
 
     def add_node(
         self,

@@ -52,7 +52,7 @@ def fill_params(graph: Graph, seed: int = 0) -> None:
     random = np.random.default_rng(seed)
     for value in graph.params:
         if graph.param_data(value) is None:
-            graph.set_param(value.name, _random_param(random, value))
+            graph.set_param(value.name, _random_param(random, value), copy=False)
 
 
 def _random_param(random: np.random.Generator, value: Value) -> NDArray[Any]:
