@@ -145,7 +145,8 @@ class Graph:
         value = self.value(name)
         if value not in self.params:
             raise OptionError(f"%{name} is not a parameter of graph {self.name!r}")
-        self._data[value.name] = self._checked_data(value.name, value.type, np.array(data) if copy else np.asarray(data))
+        array = np.array(data) if copy else np.asarray(data)
+        self._data[value.name] = self._checked_data(value.name, value.type, array)
 
     def add_node(
         self,
