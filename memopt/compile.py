@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from memopt.analysis import ExecutionOrder, check_order
 from memopt.devices import Machine
 from memopt.errors import CapacityError, OptionError
 from memopt.export import load_json, save_json
 from memopt.ir import Graph, verify
 from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower, resolve_devices
+from memopt.ordering import order_plan
 from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
@@ -125,6 +127,7 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     donate: Sequence[str] = (),
     keep: Sequence[str] = (),
     without: Sequence[str] = (),
+    order: ExecutionOrder = "listed",
     validate: bool = True,
     scratch_bytes: int = 1 << 20,
     pack_seconds: float = 2.0,
@@ -139,6 +142,7 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     donate     names of feeds whose bytes the plan may overwrite
     keep       names of values that hold to the end, as if they were outputs: `plan.run(feeds).kept[name]`
     without    names of passes to leave out, and of values (`%name` if a pass has that name too) that share with nobody
+    order      "any": add control edges, as decisions, with which the plan holds under every order that respects edges
     validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all
                the same
     scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the
@@ -148,6 +152,7 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     """
     given = {name: value for name, value in locals().items() if name not in ("graph", "observer")}
     options = LoweringOptions(transfer, free, transfer_lifetime, share_transfers, scratch_bytes)
+    check_order(order)
     machine = machine or Machine.host_only()
     verify(graph)
     recipe = Recipe.of(graph, given)
@@ -171,8 +176,10 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
         recipe,
     )
     _check_capacity(plan)
+    if order == "any":
+        plan = replace(plan, decisions=(*plan.decisions, *order_plan(plan)))
     if validate:
-        validate_plan(plan)
+        validate_plan(plan, order=order)
     return plan
 
 

@@ -18,7 +18,7 @@ from memopt.analysis.liveness import (
 )
 from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.order import Order
-from memopt.analysis.paths import AddedEdge, ExecutionOrder, check_order, order_tenants
+from memopt.analysis.paths import AddedEdge, ExecutionOrder, WantedEdge, add_edges, check_order, order_tenants
 from memopt.analysis.reuse import ReuseRecord, borrower_refusal, walk_reuse
 from memopt.analysis.sharing import (
     Candidate,
@@ -49,6 +49,8 @@ __all__ = [
     "Run",
     "Tenant",
     "Verdict",
+    "WantedEdge",
+    "add_edges",
     "analyze_aliases",
     "analyze_liveness",
     "borrower_refusal",

@@ -11,14 +11,14 @@ That is what *storage* asks for. Buffers that packing puts at one place one afte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from memopt.analysis.alias import Aliases, analyze_aliases
 from memopt.errors import OptionError
 from memopt.ir import Buffer, Graph, Node, Value
 
-__all__ = ["AddedEdge", "ExecutionOrder", "check_order", "order_tenants"]
+__all__ = ["AddedEdge", "ExecutionOrder", "WantedEdge", "add_edges", "check_order", "order_tenants"]
 
 #: Under which orders a pass's shares must hold: the listed one, or any that respects data and control edges.
 ExecutionOrder = Literal["listed", "any"]
@@ -40,6 +40,37 @@ class AddedEdge(NamedTuple):
         return f"control edge {self.before.name} -> {self.node.name}: {why}"
 
 
+class WantedEdge(NamedTuple):
+    """`before` must run before `node`; if `early`, before its transfers too, which wait for control edges only."""
+
+    before: Node
+    node: Node
+    why: str
+    early: bool = False
+
+
+def add_edges(graph: Graph, wanted: Iterable[WantedEdge]) -> list[WantedEdge]:
+    """Of these edges, which point forwards, add those that no path stands for; returns them."""
+    steps = graph.steps()
+    into: dict[Node, list[WantedEdge]] = {}
+    for edge in wanted:
+        into.setdefault(edge.node, []).append(edge)
+    ancestors = _Ancestors(steps)
+    added: list[WantedEdge] = []
+    for node in graph.nodes:
+        ancestors.enter(node)
+        for edge in sorted(into.get(node, ()), key=lambda one: (-steps[one.before], not one.early)):
+            if edge.early:
+                there = any(c is edge.before or ancestors.precedes(edge.before, c) for c in node.controls)
+            else:
+                there = ancestors.precedes(edge.before, node)
+            if not there:
+                node.controls.append(edge.before)
+                ancestors.wait(node, edge.before)
+                added.append(edge)
+    return added
+
+
 def check_order(order: str) -> None:
     """Raise `OptionError` for an order that there is not."""
     if order not in ("listed", "any"):
@@ -59,6 +90,30 @@ class _Piece(NamedTuple):
     values: tuple[Value, ...]
 
 
+class _Ancestors:
+    """Who must run before each node that was entered, in the listed order, as bits by step."""
+
+    def __init__(self, steps: dict[Node, int]) -> None:
+        self._steps = steps
+        self._before: dict[Node, int] = {}
+
+    def enter(self, node: Node) -> None:
+        """Take up `node`, with the edges that it has."""
+        self._before[node] = 0
+        for source in node.inputs:
+            if source is not None and source.producer is not None:
+                self.wait(node, source.producer)
+        for other in node.controls:
+            self.wait(node, other)
+
+    def wait(self, node: Node, other: Node) -> None:
+        """From now on, `other` comes before `node`."""
+        self._before[node] |= self._before[other] | 1 << self._steps[other]
+
+    def precedes(self, other: Node, node: Node) -> bool:
+        return bool(self._before[node] >> self._steps[other] & 1)
+
+
 class _Sweep:
     """One walk over the nodes as listed: who must have run before each, and what the bytes hold by then."""
 
@@ -66,34 +121,26 @@ class _Sweep:
         self._graph = graph
         self._aliases: Aliases = analyze_aliases(graph)
         self._steps = graph.steps()
-        self._before: dict[Node, int] = {}
+        self._ancestors = _Ancestors(self._steps)
         self._held: dict[Buffer, list[_Piece]] = {}
 
     def run(self) -> Iterator[AddedEdge]:
         for value in (*self._graph.inputs, *self._graph.params):
             self._write(value)
         for step, node in enumerate(self._graph.nodes):
-            self._before[node] = 0
-            for source in node.inputs:
-                if source is not None and source.producer is not None:
-                    self._wait(node, source.producer)
-            for other in node.controls:
-                self._wait(node, other)
+            self._ancestors.enter(node)
             for _, output in node.real_outputs:
                 for old in self._write(output):
                     for before in self._missing(node, old):
                         node.controls.append(before)
                         yield AddedEdge(before, node, step, output, old)
 
-    def _wait(self, node: Node, other: Node) -> None:
-        self._before[node] |= self._before[other] | 1 << self._steps[other]
-
     def _missing(self, node: Node, old: Value) -> Iterator[Node]:
         """Those that read or made `old` and from which no path leads to `node`, the latest first."""
         needed = {use.node for use in old.data_uses} | ({old.producer} if old.producer is not None else set())
         for other in sorted(needed - {node}, key=lambda one: -self._steps[one]):
-            if self._steps[other] < self._steps[node] and not self._before[node] >> self._steps[other] & 1:
-                self._wait(node, other)
+            if self._steps[other] < self._steps[node] and not self._ancestors.precedes(other, node):
+                self._ancestors.wait(node, other)
                 yield other
 
     def _write(self, value: Value) -> list[Value]:
