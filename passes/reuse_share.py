@@ -28,7 +28,9 @@ __all__ = ["ReuseShare", "reuse_share", "reuse_share_fluid"]
 class ReuseShare:
     """Cross-op reuse by sharing. `fluid_rules=True` takes dead values of exactly the same size, each once, as 1.6 does.
 
-    By default: the smallest dead buffer that is large enough, if the peak of live bytes does not rise.
+    By default: the smallest dead buffer that is large enough, if the peak of live bytes does not rise. A plan gains
+    nothing by it, since packing reuses any dead bytes; under Fluid's rules a buffer that waits for its next tenant can
+    raise the peak, and the decision says by how much.
     `order="any"` adds the control edges with which its shares hold under every order.
     """
 
@@ -85,8 +87,10 @@ def reuse_share_fluid(graph: Graph) -> list[ReuseRecord]:
                 continue
             saved = occupancy.size(graph.storage.buffer(output))
             source = graph.storage.variable(lender)
+            rise = occupancy.rise(graph.storage.buffer(output), source.buffer, source.offset)
             occupancy.share(output, source.buffer, source.offset)
             text = f"%{lender.name} is dead and has as many bytes"
+            text += f"; held in between, they raise the peak by {rise} B" if rise > 0 else ""
             records.append((node, step, output, lender, Verdict(True, Reason.FLUID, text, saved)))
         for value in deaths.get(step, ()):
             pool.setdefault(value.nbytes, []).append(value)

@@ -5,6 +5,9 @@ large enough, of the same home, and if holding it, at its full size, from its de
 home's peak where it is; of those the smallest is taken, and among equals the one that died last. Every merge only adds
 live bytes, in the gap, and only uses buffers up, so a second walk takes nothing.
 
+What it adds to a plan is nothing: lowering frees buffers between tenants, and packing reuses any dead bytes, not whole
+buffers of one size. It matters where nobody packs, as in Fluid.
+
 O(n) NumPy work for each of n outputs.
 """
 
@@ -118,7 +121,8 @@ class _Pool:
             return best, Verdict(False, Reason.RAISES_PEAK, text, output.nbytes)
         tight = free[self._size[free] == self._size[free[0]]]
         best = self._buffers[tight[np.argmax(self._end[tight])]]
-        text = f"buffer {best.name} is dead since step {self._occupancy.span(best).end} and holds %{output.name}"
+        since = self._occupancy.span(best).end
+        text = f"buffer {best.name} is dead since step {since} and holds %{output.name}, as packing would find too"
         return best, Verdict(True, Reason.REUSE, text, num_bytes)
 
     def lend(self, lender: Buffer, moved: Buffer) -> None:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import passes
+from memopt import compile
 from memopt.analysis import Occupancy, candidates_of, peak_bytes
 from memopt.ir import Graph, print_graph
 from memopt.pipeline import run_pipeline
@@ -120,6 +121,12 @@ def test_rename_and_share_take_the_same_pairs(graph):
         assert peak_bytes(renamed) == peak_bytes(shared)
     assert len(shared.storage.variables) == len(graph.storage.variables)
     assert all(len(renamed.storage.variables_of(b)) == 1 for b in renamed.storage.buffers)
+
+
+@given(graph=graphs(max_nodes=14))
+def test_reuse_adds_nothing_to_packing(graph):
+    alone, reused = compile(graph, [passes.InplaceShare()]), compile(graph, passes.SHARE)
+    assert alone.devices["host"].peak_bytes == reused.devices["host"].peak_bytes
 
 
 @given(graph=graphs())

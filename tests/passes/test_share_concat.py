@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import passes
 from memopt import GraphBuilder, Machine, compile, run_reference, validate
 from memopt.analysis import Body, Occupancy, joined_at, peak_bytes, view_source
-from memopt.ir import Graph
+from memopt.ir import Graph, parse
 from memopt.lowering import Call
 from memopt.pipeline import run_pipeline
 from tests.strategies import feeds_for, graphs
@@ -167,6 +167,27 @@ def test_eight_products_need_only_what_they_fill():
     assert {o.buffer for o in (*call.inputs, *call.outputs)} == {call.outputs[0].buffer}
 
 
+def test_gradients_of_concat_and_split_copy_nothing():
+    """Forward Concat and backward Split, forward Split and backward Concat: every part lies where it belongs."""
+    text = """graph "both" {
+      input %x: f32[4,3]
+      %a = Relu(%x)
+      %b = Neg(%x)
+      %c = Concat(%a, %b) {axis=0}
+      %d = Tanh(%c)
+      %p, %q = Split(%d) {axis=0}
+      %r = Sigmoid(%p)
+      %s = Abs(%q)
+      %t = Concat(%r, %s) {axis=0}
+      %u = Exp(%t)
+      output %u
+    }"""
+    graph = parse(text)
+    run_pipeline(graph, BY_VIEW)
+    assert all(there for *_, there in joined_places(graph))
+    assert len({graph.storage.buffer(graph.value(name)) for name in "abcdpq"}) == 1
+
+
 REFUSED = {
     "batch of two": ("%c = Concat(%a, %b) {axis=1}", "op-condition"),
     "a feed": ("%c = Concat(%x, %b) {axis=0}", "input-is-pinned"),
@@ -178,8 +199,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_have_reasons(name):
-    from memopt.ir import parse
-
     nodes, rule = REFUSED[name]
     text = f'graph "g" {{ input %x: f32[2,2] %a = Relu(%x) %b = Neg(%x) {nodes} output %c output %b }}'
     graph = parse(text if "%e" not in nodes else text.replace("output %c", "output %c output %e"))
