@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from memopt.cli import main
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -29,3 +33,13 @@ def test_example_is_ten_lines_and_prints_what_is_shown(capsys):
 
 def test_lines_of_output_fit_80_columns():
     assert all(len(line) <= 80 for text in blocks("text") for line in text.splitlines())
+
+
+@pytest.mark.slow
+def test_the_training_command_prints_what_is_shown(capsys):
+    line = next(line for line in "".join(blocks("sh")).splitlines() if "--train" in line)
+    assert main(line.split()[1:]) == 0
+    printed = capsys.readouterr().out
+    shown = next(text for text in blocks("text") if "statistics" in text).splitlines()
+    lines = [text.split()[:-1] for text in printed.splitlines()]  # how far off depends on the machine's BLAS
+    assert all(text.split()[:-1] in lines for text in shown)
