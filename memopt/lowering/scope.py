@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from memopt.analysis import Interval, analyze_liveness
+from memopt.analysis import Interval, Kept, analyze_liveness
 from memopt.devices import Placement
 from memopt.ir import Buffer, Graph, Node, Value, Variable
 from memopt.lowering.program import Operand, Space
@@ -74,10 +74,12 @@ class Scope:
     odd: set[Buffer] = field(default_factory=set)
     _nominal: dict[Buffer, int] = field(default_factory=dict)
     _lives: dict[Value, Interval] = field(default_factory=dict)
+    _kept: dict[Value, Kept] = field(default_factory=dict)
     _steps: dict[Node, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._lives = analyze_liveness(self.graph).intervals
+        liveness = analyze_liveness(self.graph)
+        self._lives, self._kept = liveness.intervals, liveness.kept
         self._steps = self.graph.steps()
 
     def locate(self, value: Value) -> Location:
@@ -124,7 +126,8 @@ class Scope:
             if other is variable or location is None:
                 continue
             for value in storage.values_of(other):
-                if self._lives[value].start <= step and self._lives[value].end > step + 1:
+                life = self._lives[value]
+                if life.start <= step and (life.end > step + 1 or value in self._kept):
                     yield value, location
 
     def nominal_bytes(self, buffer: Buffer) -> int:

@@ -172,3 +172,18 @@ def test_a_view_spoils_no_bytes_that_lie_there_in_another_layout():
     got = plan.run(feeds)
     for name, array in want.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kept", ["feed", "output"])
+def test_a_view_of_a_copy_spoils_nothing_that_is_kept(kept):
+    """The last node views a value that the device reads as a float32 copy: the float64 bytes must outlive it."""
+    b = GraphBuilder("kept")
+    x = b.input("x", (2, 2), "float64")
+    if kept == "output":
+        x = b.op("Neg", x, name="n", device="host")
+        b.output(x)
+    b.output(b.op("Dropout", x, outputs=2, name="d", device="gpu")[1])
+    machine = Machine.host_and("gpu", dtypes={"float64": "float32"})
+    host = Machine(Device("host", dtypes={"float64": "float32"}), (Device("gpu"),), "host")
+    for chosen in (machine, host):
+        assert validate(compile(b.build(), "share", chosen), findings="return") == []
