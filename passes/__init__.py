@@ -30,7 +30,8 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-#: What memopt knows best: any input in place, then Concat by view. Reuse across ops adds nothing to what packing does.
-BEST: tuple[Pass, ...] = (InplaceShare(), ShareConcat())
+#: What memopt knows best: any input in place, Concat by view, and then what in place the joined parts can be together.
+#: Reuse across ops adds nothing to what packing does.
+BEST: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
 
 STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE, "best": BEST}

@@ -4,7 +4,8 @@ The safety argument. Let node n at step s compute output o over the bytes of inp
 1. Every other reader of x's bytes, under whatever name (views included), comes before s in the listed order; what must
 hold to the end counts as read at the end.   2. n itself reads those bytes only as operands for which the op allows it.
 3. After the merge, tenants of one buffer are apart in time or in bytes, or hold the same content, except x and o, which
-hand over at s.   4. o is the first tenant of its buffer, so nothing else moves to before s.
+hand over at s, and pairs that move along and hand over in the same way at their own steps.   4. o is the first tenant
+of its buffer, or of its bytes there if it is a part of a join: it borrows once.
 A view needs 3 only: it writes what is there already. `judge` checks all of it, and says in words what fails.
 """
 
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memopt.analysis.alias import view_source
+from memopt.analysis.alias import joined_at, view_source
 from memopt.analysis.liveness import Kept, updated_value
 from memopt.analysis.occupancy import Occupancy, Tenant
 from memopt.ir import Graph, Node, Value, Variable
@@ -165,9 +166,26 @@ def _output_is_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
         return Reason.NOTHING_TO_SAVE, f"%{out} has no bytes"
     if storage.buffer(c.output) is storage.buffer(c.input):
         return Reason.ALREADY_BORROWED, f"%{out} lies in the buffer of %{source} already"
-    if not occupancy.begins(c.output):
+    if not occupancy.begins(c.output) and not _is_joined(occupancy, c.output):
         return Reason.ALREADY_BORROWED, f"%{out} lies in buffer {storage.buffer(c.output).name} already"
     return None
+
+
+def _is_joined(occupancy: Occupancy, value: Value) -> bool:
+    """Whether `value` shares its buffer as a part of what it is joined to, and has borrowed no bytes itself."""
+    storage = occupancy.graph.storage
+    mine = storage.variable(value)
+    for tenant in occupancy.tenants(mine.buffer):
+        start = occupancy.liveness.intervals[value].start
+        meets = tenant.low < mine.offset + value.nbytes and mine.offset < tenant.high
+        if meets and tenant.start < start:
+            return False
+    return any(
+        source is value and storage.buffer(output) is mine.buffer
+        for use in value.uses
+        for _, output in use.node.real_outputs
+        for _, source, _ in joined_at(output)
+    )
 
 
 def _is_declared(occupancy: Occupancy, c: Candidate) -> Refusal | None:
@@ -217,12 +235,33 @@ def _bytes_are_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
     if any(variable.offset + shift < 0 for variable in storage.variables_of(moving)):
         return Reason.OFFSET_DIFFERS, f"what shares bytes with %{c.output.name} would start before the buffer"
     for mine, theirs in occupancy.clashes(moving, into, shift):
-        if mine.value is not c.output or not _hands_over(occupancy, c, mine, theirs):
+        if not _hands_over(occupancy, c, mine, theirs):
             return _clash_reason(occupancy, c, mine, theirs)
     return _outputs_stay_apart(occupancy, c, low)
 
 
 def _hands_over(occupancy: Occupancy, c: Candidate, mine: Tenant, theirs: Tenant) -> bool:
+    """Whether one of the two dies where the node that makes the other may write over it: x and o, or what moves with o.
+    """
+    if mine.value is c.output:
+        return _takes_over(occupancy, c, mine, theirs)
+    return hand_over(occupancy, mine, theirs) or hand_over(occupancy, theirs, mine)
+
+
+def hand_over(occupancy: Occupancy, taker: Tenant, giver: Tenant) -> bool:
+    """Whether the node that makes `taker` may compute it over `giver`, which dies there."""
+    node = taker.value.producer
+    if node is None or giver.end != taker.start + 1:
+        return False
+    for candidate in candidates_of(node, taker.start):
+        if candidate.output is taker.value and candidate.input is giver.value:
+            checks = (_is_declared, _bytes_fit, _operands_allow)
+            sound = all(check(occupancy, candidate) is None for check in checks)
+            return sound and _takes_over(occupancy, candidate, taker, giver)
+    return False
+
+
+def _takes_over(occupancy: Occupancy, c: Candidate, mine: Tenant, theirs: Tenant) -> bool:
     """Whether `theirs` is x itself, or x under another name, and is last read by this node, as the op allows."""
     if c.is_view or c.pair is None or theirs.value in occupancy.liveness.kept:
         return False
