@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from memopt.analysis import Liveness, analyze_aliases, analyze_liveness
+from memopt.analysis import Aliases, Liveness, analyze_aliases, analyze_liveness
 from memopt.errors import MemoptError, OptionError
 from memopt.ir import Graph, Value, nearest_names
 from memopt.lowering.lives import Life
@@ -135,7 +135,8 @@ def explain_value(plan: MemoryPlan, name: str, what_if: WhatIf | None) -> ValueE
     facts, liveness = PlanFacts(plan), analyze_liveness(graph)
     variable = storage.variable(value)
     span = liveness.intervals[value]
-    family = analyze_aliases(graph).family(value)
+    aliases = analyze_aliases(graph)
+    family = aliases.family(value)
     held = _held(plan, liveness, value)
     return ValueExplanation(
         value=value.name,
@@ -149,7 +150,7 @@ def explain_value(plan: MemoryPlan, name: str, what_if: WhatIf | None) -> ValueE
         same_variable=tuple(v.name for v in storage.values_of(variable) if v is not value),
         buffer=variable.buffer.name,
         offset=variable.offset,
-        tenants=_tenants(graph, liveness, value, family),
+        tenants=_tenants(graph, liveness, value, aliases),
         aliases=tuple(v.name for v in family if v is not value),
         places=tuple(_place(facts, life) for life in facts.lives_of(value.name)),
         decisions=tuple(facts.decisions.get(value.name, ())),
@@ -158,15 +159,16 @@ def explain_value(plan: MemoryPlan, name: str, what_if: WhatIf | None) -> ValueE
     )
 
 
-def _tenants(graph: Graph, liveness: Liveness, value: Value, family: Sequence[Value]) -> tuple[Tenant, ...]:
-    storage, same = graph.storage, set(family)
+def _tenants(graph: Graph, liveness: Liveness, value: Value, aliases: Aliases) -> tuple[Tenant, ...]:
+    storage, family = graph.storage, set(aliases.family(value))
+    low = storage.variable(value).offset
     others = [v for v in storage.tenants(storage.buffer(value)) if v is not value]
     found = []
     for other in others:
-        span = liveness.intervals[other]
-        found.append(
-            Tenant(other.name, storage.variable(other).offset, other.nbytes, span.start, span.end, other in same)
-        )
+        span, at = liveness.intervals[other], storage.variable(other).offset
+        meets = at < low + value.nbytes and low < at + other.nbytes
+        same = other in family or (meets and aliases.agree(value, other, at - low))  # a view, or joined
+        found.append(Tenant(other.name, at, other.nbytes, span.start, span.end, same))
     return tuple(sorted(found, key=lambda one: (one.start, one.end)))
 
 
