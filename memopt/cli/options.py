@@ -100,7 +100,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--strategy",
         default="share",
-        help="named pass list: none, rename, share, or one of your own package (default: share)",
+        help="named pass list: none, rename, share, best, or one of your own package (default: share)",
     )
     group.add_argument(
         "--transfer",
@@ -110,6 +110,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--free", default="eager", choices=("eager", "never"), help="free buffers after their last use (default: eager)"
+    )
+    group.add_argument(
+        "--order",
+        default="listed",
+        choices=("listed", "any"),
+        help="any: add control edges, so that the plan holds under every order that keeps to edges (default: listed)",
     )
     group.add_argument(
         "--no-validate",
@@ -260,5 +266,6 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "machine": make_machine(args),
         "transfer": args.transfer,
         "free": args.free,
+        "order": args.order,
         "validate": not args.no_validate,
     }
