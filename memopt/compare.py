@@ -32,11 +32,11 @@ from memopt.verdict import (
     TOLERANCE,
     Difference,
     Errors,
+    Expected,
     LostValue,
     differences,
     lost_values,
     max_rel_error,
-    run_errors,
     updated_params,
 )
 
@@ -283,19 +283,19 @@ def num_pieces(strategies: Sequence[Any], transfers: Sequence[str], machine: Mac
 
 @dataclass(frozen=True, slots=True)
 class _Oracle:
-    """What a run must leave behind, (outputs, parameters), and what rounding does to it (None: next to nothing)."""
+    """What a run must leave behind, and what rounding does to it (None: next to nothing)."""
 
-    expected: tuple[Arrays, Arrays]
+    expected: Expected
     rounding: Errors | None
 
 
 def _oracle(graph: Graph, feeds: Arrays, options: Mapping[str, Any]) -> _Oracle:
-    expected = run_reference(graph, feeds)
-    if not updated_params(graph):
+    expected = Expected(graph, *run_reference(graph, feeds))
+    if not expected.groups:
         return _Oracle(expected, None)
     plain: Plan = compile_graph(graph, **{**options, "passes": "none", "machine": None, "validate": True})
     results = plain.run(feeds)
-    return _Oracle(expected, run_errors(graph, (results, plain.state()), expected))
+    return _Oracle(expected, expected.errors(results, plain.state()))
 
 
 def _row(graph: Graph, feeds: Arrays, oracle: _Oracle | None, options: Mapping[str, Any]) -> Row:
@@ -307,7 +307,7 @@ def _row(graph: Graph, feeds: Arrays, oracle: _Oracle | None, options: Mapping[s
     found: Mapping[str, Difference] = {}
     if oracle is not None:
         results = plan.run(feeds)
-        errors, run_seconds = run_errors(graph, (results, plan.state()), oracle.expected), results.seconds
+        errors, run_seconds = oracle.expected.errors(results, plan.state()), results.seconds
         found = differences(errors, oracle.rounding)
     return Row(
         strategy=plan.strategy,

@@ -25,11 +25,11 @@ __all__ = [
     "GROUPS",
     "Difference",
     "Errors",
+    "Expected",
     "LostValue",
     "differences",
     "lost_values",
     "max_rel_error",
-    "run_errors",
     "updated_params",
 ]
 
@@ -113,16 +113,24 @@ def updated_params(graph: Graph) -> dict[str, Group]:
     return groups
 
 
-def run_errors(graph: Graph, run: tuple[Arrays, Arrays], expected: tuple[Arrays, Arrays]) -> Errors:
-    """Errors of `run`, (outputs, parameters after it), against `expected`, that of the reference."""
-    groups: dict[Group, dict[str, float]] = {group: {} for group in GROUPS}
-    for name, want in expected[0].items():
-        groups["outputs"][name] = max_rel_error({name: run[0][name]}, {name: want})
-    for name, group in updated_params(graph).items():
-        before = graph.param_data(name)
-        if before is not None:
-            groups[group][name] = _moved_wrong(before, run[1][name], expected[1][name])
-    return Errors(groups)
+class Expected:
+    """What a run must leave behind: the reference's outputs and updated parameters, and how far these moved."""
+
+    def __init__(self, graph: Graph, outputs: Arrays, state: Arrays) -> None:
+        self.outputs = outputs
+        self.groups = updated_params(graph)
+        self.state = {name: state[name] for name in self.groups}
+        self.moved = {name: _moved(graph.param_data(name), array) for name, array in self.state.items()}
+
+    def errors(self, outputs: Arrays, state: Arrays) -> Errors:
+        """The errors of a run: of its outputs, and of the parameters after it."""
+        groups: dict[Group, dict[str, float]] = {group: {} for group in GROUPS}
+        for name, want in self.outputs.items():
+            groups["outputs"][name] = max_rel_error({name: outputs[name]}, {name: want})
+        for name, want in self.state.items():
+            off, moved = _distance(state[name], want), self.moved[name]
+            groups[self.groups[name]][name] = off / moved if 0 < moved < math.inf else off
+        return Errors(groups)
 
 
 def differences(errors: Errors, rounding: Errors | None = None) -> dict[str, Difference]:
@@ -137,16 +145,26 @@ def differences(errors: Errors, rounding: Errors | None = None) -> dict[str, Dif
     return found
 
 
-def _moved_wrong(before: NDArray[Any], have: NDArray[Any], want: NDArray[Any]) -> float:
-    """The distance from `want` as a part of the distance that it moved (Euclidean), beyond rounding of the numbers."""
-    start, have, target = (np.asarray(a, np.float64).reshape(-1) for a in (before, have, want))
-    if not np.array_equal(np.isfinite(have), np.isfinite(target)):
+def _moved(before: NDArray[Any] | None, after: NDArray[Any]) -> float:
+    """How far a parameter moved (Euclidean); not less than the rounding of its numbers."""
+    start = np.zeros_like(after) if before is None else before
+    eps = float(np.finfo(after.dtype).eps) if after.dtype.kind == "f" else 0.0
+    return max(_distance(start, after), 8 * eps * _distance(np.zeros_like(after), after))
+
+
+def _distance(a: NDArray[Any], b: NDArray[Any]) -> float:
+    """The Euclidean distance; inf where only one of the two is finite, or where they are infinite in other places."""
+    kind = np.result_type(a, b, np.float32)
+    x, y = np.asarray(a, kind).reshape(-1), np.asarray(b, kind).reshape(-1)
+    with np.errstate(all="ignore"):
+        between = x - y
+        length = float(np.sqrt(np.dot(between, between)))
+    if math.isfinite(length):
+        return length
+    finite = np.isfinite(y)
+    if not np.array_equal(np.isfinite(x), finite) or not np.array_equal(x[~finite], y[~finite], equal_nan=True):
         return math.inf
-    keep = np.isfinite(target)
-    off, moved, size = (float(np.linalg.norm(a[keep])) for a in (have - target, target - start, target))
-    eps = float(np.finfo(want.dtype).eps) if want.dtype.kind == "f" else 0.0
-    scale = max(moved, 8 * eps * size)
-    return off / scale if scale else off
+    return float(np.linalg.norm(x[finite].astype(np.float64) - y[finite]))
 
 
 def max_rel_error(results: Arrays, expected: Arrays) -> float:

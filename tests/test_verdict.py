@@ -9,7 +9,7 @@ import pytest
 
 import memopt
 from memopt import models
-from memopt.verdict import Errors, differences, lost_values, max_rel_error, updated_params
+from memopt.verdict import Errors, Expected, differences, lost_values, max_rel_error, updated_params
 
 LACKS = {"BatchNormalization", "BatchNormalizationGrad"}
 MACHINE = memopt.Machine.host_and("gpu", lacks=LACKS)
@@ -126,3 +126,28 @@ def test_error_is_relative_to_the_largest_element_and_sees_nan():
     assert max_rel_error({"y": np.array([0.5])}, {"y": np.array([0.0])}) == 0.5
     assert max_rel_error({"y": np.array([math.inf])}, {"y": np.array([math.inf])}) == 0.0
     assert max_rel_error({"y": np.zeros(0)}, {"y": np.zeros(0)}) == 0.0
+
+
+def test_what_is_updated_is_judged_by_how_far_it_moved():
+    builder = memopt.GraphBuilder("step")
+    weight = builder.param("w", np.array([1, 1, 1], np.float32))
+    rate = builder.param("lr", np.array(1, np.float32))
+    builder.output(builder.op("SGD", weight, builder.input("g", (3,)), rate, name="w.new"))
+    expected = Expected(builder.build(), {}, {"w": np.array([1, 4, 5], np.float32), "lr": np.array(1, np.float32)})
+
+    def error(*numbers):
+        return expected.errors({}, {"w": np.array(numbers, np.float32)}).groups["parameters"]["w"]
+
+    assert error(1, 4, 5) == 0
+    assert error(1, 1, 1) == pytest.approx(1)
+    assert error(1, 4, 10) == pytest.approx(1)
+    assert error(1, 4, math.nan) == error(1, 4, math.inf) == math.inf
+    assert error(1, 4, 2e30) == pytest.approx(4e29)
+
+
+def test_infinities_are_equal_in_the_same_places():
+    builder = memopt.GraphBuilder("step")
+    builder.output(builder.op("Increment", builder.param("w", np.zeros(2, np.float32)), name="w.new"))
+    expected = Expected(builder.build(), {}, {"w": np.array([math.inf, 1], np.float32)})
+    assert expected.errors({}, {"w": np.array([math.inf, 1], np.float32)}).worst == 0
+    assert expected.errors({}, {"w": np.array([-math.inf, 1], np.float32)}).worst == math.inf
