@@ -1,4 +1,4 @@
-"""Joins: an input that lies in its slice is content of the result, there and under either name; anywhere else it is not."""
+"""Joins: an input in its slice is content of the result, there and under either name; anywhere else it is not."""
 
 from __future__ import annotations
 
