@@ -27,5 +27,6 @@ def _run(args: argparse.Namespace) -> int:
         show_json({"models": [{"name": info.name, "description": info.description} for info in infos]})
     else:
         rows = tuple((info.name, info.description) for info in infos)
-        show(Table("Built-in models: real structures, seeded random weights", ("name", "what it is"), rows))
+        note = "In any batch and size. With --train each is a training step: memopt compare resnet50 --train --image 64"
+        show(Table("Built-in models: real structures, seeded random weights", ("name", "what it is"), rows, (note,)))
     return 0
