@@ -241,7 +241,7 @@ def _bytes_are_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
 
 
 def _hands_over(occupancy: Occupancy, c: Candidate, mine: Tenant, theirs: Tenant) -> bool:
-    """Whether one of the two dies where the node that makes the other may write over it: x, o, and what moves with o."""
+    """Whether one of the two dies where the node of the other may write over it: x and o, or what moves with o."""
     if mine.value is c.output:
         return _takes_over(occupancy, c, mine, theirs)
     return hand_over(occupancy, mine, theirs) or hand_over(occupancy, theirs, mine)
