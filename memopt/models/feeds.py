@@ -37,7 +37,7 @@ def _lengths(value: Value) -> list[int]:
     lengths = []
     for node, index in value.uses:
         data = node.inputs[0]
-        if node.op.startswith("Gather") and index == 1 and data is not None:
+        if node.op in ("Gather", "GatherElements", "GatherND") and index == 1 and data is not None:
             axis = node.attrs.get("axis", 0)
             lengths.append(data.shape[axis if isinstance(axis, int) else 0])
         elif node.op == "SoftmaxCrossEntropyLoss" and index == 1 and data is not None:

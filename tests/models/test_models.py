@@ -181,4 +181,8 @@ def test_labels_are_classes():
     assert feeds["labels"].shape == (1, 16)
     assert set(feeds["labels"].reshape(-1)) == {0, 1, 2}
     assert models.random_feeds(small("unet", train=True))["labels"].max() == 1
+    options = {"train": True, "batch": 2, "sequence": 16}
+    step, loss = models.build("gpt", **options), models.build("gpt", **options, optimizer=None)
+    for name, array in models.random_feeds(loss).items():  # a gradient reads indices too, but not as its own
+        assert np.array_equal(array, models.random_feeds(step)[name])
     assert models.random_feeds(models.build("mlp", train=True, loss="mse"))["target"].shape == (1, 10)
