@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.training import LARGE, SMALL, STRATEGIES, memory_rows, peer_rows
 from memopt import models
+from memopt.analysis import needed_bytes
 
 #: The live peak of PyTorch 2.13 in eager mode on ResNet-50, batch 4, image 224, as `--torch-peak` measures it.
 TORCH_PEAK_BYTES = 387.8 * 2**20
@@ -48,5 +49,8 @@ def test_heights_are_within_a_hundredth_of_the_lower_bound(name):
     for row in rows.values():
         assert row.height_bytes <= 1.01 * row.lower_bound_bytes
     assert rows["share"].peak_bytes <= rows["none"].peak_bytes
+    apart = rows["share"].feed_bytes + rows["share"].param_bytes
+    floor = int(needed_bytes(models.build(name, train=True, **LARGE[name])).max()) - apart
+    assert rows["share"].peak_bytes <= floor + 1024  # a few single numbers
     if name == "resnet50":
         assert rows["share"].height_bytes < TORCH_PEAK_BYTES
