@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "compile", "load_plan", "packing_problem"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan(MemoryPlan):
     """A memory plan that can run itself.
 

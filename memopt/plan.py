@@ -13,6 +13,7 @@ from memopt.devices import Machine
 from memopt.ir import Graph
 from memopt.lowering.program import Program
 from memopt.pipeline import Decision
+from memopt.types import format_bytes
 
 __all__ = ["DeviceUse", "MemoryPlan", "Slot"]
 
@@ -66,7 +67,7 @@ class DeviceUse:
         return self.height_bytes + self.scratch_bytes + self.feed_bytes + self.param_bytes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MemoryPlan:
     """A program with a slot for each of its buffers (`slots[i]` is that of `program.buffers[i]`)."""
 
@@ -81,3 +82,8 @@ class MemoryPlan:
     @property
     def machine(self) -> Machine:
         return self.program.machine
+
+    def __repr__(self) -> str:
+        arenas = ", ".join(f"{name} {format_bytes(use.height_bytes)}" for name, use in self.devices.items())
+        what = f"{self.strategy}, {len(self.program.instructions)} instructions, arenas: {arenas}"
+        return f"<{type(self).__name__} of {self.graph.name!r}: {what}>"

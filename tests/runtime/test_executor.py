@@ -189,3 +189,7 @@ def test_a_broken_plan_file_gets_one_clear_error(tmp_path):
         load_plan(path, small("float64"))
     with pytest.raises(LoadError, match="cannot write"):
         plan.save(tmp_path / "missing" / "plan.json")
+
+
+def test_a_plan_says_what_it_is_in_one_line():
+    assert repr(compile(small(), "share")) == "<Plan of 'small': share, 4 instructions, arenas: host 224 B>"
