@@ -183,10 +183,15 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     return plan
 
 
-def load_plan(path: str | Path, graph: Graph | None = None) -> Plan:
-    """Read a plan that `Plan.save` wrote. `graph` stands for the saved one, if given: its parameters have data."""
+def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = True) -> Plan:
+    """Read a plan that `Plan.save` wrote. `graph` stands for the saved one, if given: its parameters have data.
+
+    A file is not trusted: raises `InvalidPlanError` with the findings, unless `validate` is False.
+    """
     data = load_json(path)
     plan = Plan(**{name: getattr(data, name) for name in MemoryPlan.__dataclass_fields__})
+    if validate:
+        validate_plan(plan)
     if graph is None:
         return plan
     if [repr(v) for v in graph.values] != [repr(v) for v in plan.graph.values]:

@@ -102,7 +102,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     source = None
     if args.weights_from:
         source = options.load_model(argparse.Namespace(**{**vars(args), "model": args.weights_from}))
-    plan = memopt.load_plan(args.model, source)
+    plan = memopt.load_plan(args.model, source, validate=False)
     if source is None and args.weights == "random":
         from memopt.models import fill_params
 

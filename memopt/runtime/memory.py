@@ -6,12 +6,15 @@ the executor that made them writes to them.
 
 from __future__ import annotations
 
+import math
 import mmap
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from memopt.errors import ExecutionError
 
 __all__ = ["Region", "allocate", "borrow", "touched_bytes"]
 
@@ -27,20 +30,36 @@ class Region:
     address: int
     owner: Any = field(repr=False, default=None)
 
+    def address_of(self, offset: int, size: int, what: str) -> int:
+        """The address of bytes [offset, offset + size); raises `ExecutionError`, naming `what`, if they are not all
+        here.
+        """
+        if offset < 0 or offset + size > self.data.size:
+            end = offset + size
+            raise ExecutionError(f"{what}: bytes [{offset}, {end}) lie outside of a region of {self.data.size} bytes")
+        return self.address + offset
+
     def view(self, offset: int, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
-        """The bytes from `offset` on as an array that shares them."""
+        """The bytes from `offset` on as an array that shares them; raises `ExecutionError` if they are not all here."""
         kind = np.dtype(dtype)
-        size = kind.itemsize * int(np.prod(shape, dtype=np.int64))
+        size = kind.itemsize * math.prod(shape)
+        self.address_of(offset, size, f"an array {dtype}{list(shape)}")
         return self.data[offset : offset + size].view(kind).reshape(shape)
 
 
 def allocate(size: int, *, pages: bool = False) -> Region:
-    """A region of `size` zeroed bytes; with `pages`, an anonymous mapping whose untouched pages cost nothing."""
-    if pages and size:
-        mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        data = np.frombuffer(mapping, np.uint8, size)
-        return Region(data, data.ctypes.data, mapping)
-    raw = np.zeros(size + _ALIGNMENT, np.uint8)
+    """A region of `size` zeroed bytes; with `pages`, an anonymous mapping whose untouched pages cost nothing.
+
+    Raises `ExecutionError` where the system has no room for it.
+    """
+    try:
+        if pages and size:
+            mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            data = np.frombuffer(mapping, np.uint8, size)
+            return Region(data, data.ctypes.data, mapping)
+        raw = np.zeros(size + _ALIGNMENT, np.uint8)
+    except (OSError, OverflowError, ValueError, MemoryError):
+        raise ExecutionError(f"the system has no room for a region of {size} bytes") from None
     skip = -raw.ctypes.data % _ALIGNMENT
     data = raw[skip : skip + size]
     return Region(data, raw.ctypes.data + skip, raw)

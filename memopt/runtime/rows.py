@@ -6,6 +6,7 @@ the op that does the same (`Identity`, `Cast`, `Transpose`), so that there is on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from memopt.lowering import Call, Operand, Transfer, kernel_query
 from memopt.ops import DEFAULT_LAYOUT, KernelCall, KernelQuery, OpSpec, get_op
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
-from memopt.types import TensorType
+from memopt.types import TensorType, itemsize
 
 __all__ = ["Row", "make_rows", "operand_view", "stored_shape"]
 
@@ -116,9 +117,10 @@ class _RowMaker:
             return Row(position, label, None, (), self._host_call(label, spec, query, operands, shapes))
         addresses = []
         for arg in kernel.arrays:
+            size = itemsize(arg.dtype) * math.prod(arg.shape)
             if arg.role == "scratch":
                 device = next(o.placement.device for o in (*operands[1], *operands[0]) if o is not None)
-                addresses.append(self.regions[device, "scratch"].address)
+                addresses.append(self.regions[device, "scratch"].address_of(0, size, f"{label}: scratch"))
                 continue
             operand = operands[0 if arg.role == "in" else 1][arg.index]
             if operand is None:
@@ -126,7 +128,8 @@ class _RowMaker:
                     f"{label}: the kernel {kernel.kernel} asks for {arg.role} {arg.index}, which is absent"
                 )
             slot = self.plan.slots[operand.buffer]
-            addresses.append(self.regions[slot.device, slot.space].address + slot.offset + operand.offset)
+            region, what = self.regions[slot.device, slot.space], f"{label}: {arg.role}put {arg.index}"
+            addresses.append(region.address_of(slot.offset + operand.offset, size, what))
         return Row(position, label, kernel, tuple(addresses))
 
     def _host_call(

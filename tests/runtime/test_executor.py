@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memopt import GraphBuilder, Machine, compile, load_plan, run_reference, validate
-from memopt.errors import ExecutionError, FeedError, LoadError, OptionError
+from memopt.errors import ExecutionError, FeedError, InvalidPlanError, LoadError, OptionError
 
 
 def small(dtype="float32"):
@@ -193,3 +193,29 @@ def test_a_broken_plan_file_gets_one_clear_error(tmp_path):
 
 def test_a_plan_says_what_it_is_in_one_line():
     assert repr(compile(small(), "share")) == "<Plan of 'small': share, 4 instructions, arenas: host 224 B>"
+
+
+def broken_plan(**change):
+    plan = compile(small(), "share")
+    slots = tuple(dataclasses.replace(s, **change) if s.space == "arena" else s for s in plan.slots)
+    return dataclasses.replace(plan, slots=slots)
+
+
+@pytest.mark.parametrize("offset", [-64, 1 << 40])
+def test_an_access_outside_of_a_region_is_an_error_and_no_crash(offset):
+    with pytest.raises(ExecutionError, match=r"instruction 0 .*: bytes \[.*\) lie outside of a region of 224 bytes"):
+        broken_plan(offset=offset).run(feeds_of(small()))
+
+
+def test_a_plan_from_a_file_is_not_trusted(tmp_path):
+    broken_plan(offset=0).save(tmp_path / "plan.json")
+    with pytest.raises(InvalidPlanError, match="1 finding"):
+        load_plan(tmp_path / "plan.json")
+    assert validate(load_plan(tmp_path / "plan.json", validate=False), findings="return")
+
+
+def test_an_arena_that_no_system_has_room_for_is_named():
+    plan = compile(small(), "share")
+    devices = {"host": dataclasses.replace(plan.devices["host"], height_bytes=1 << 62)}
+    with pytest.raises(ExecutionError, match=f"no room for a region of {1 << 62} bytes"):
+        dataclasses.replace(plan, devices=devices).run(feeds_of(small()))
