@@ -94,8 +94,11 @@ class Executor:
         self._initial = initial_state(plan.graph)
         self._fates = value_fates(plan)
         self._written = {result.name for result in plan.program.finals if result.operand.value != result.name}
-        self.regions = self._allocate()
-        self._loaded = _load(make_rows(plan, self.regions))
+        try:
+            self.regions = self._allocate()
+            self._loaded = _load(make_rows(plan, self.regions))
+        except (KeyError, IndexError) as error:  # only a plan that nobody validated gets here
+            raise ExecutionError(f"the plan is malformed ({error}); memopt.validate(plan) says where") from error
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -219,3 +219,10 @@ def test_an_arena_that_no_system_has_room_for_is_named():
     devices = {"host": dataclasses.replace(plan.devices["host"], height_bytes=1 << 62)}
     with pytest.raises(ExecutionError, match=f"no room for a region of {1 << 62} bytes"):
         dataclasses.replace(plan, devices=devices).run(feeds_of(small()))
+
+
+def test_a_malformed_plan_that_nobody_validated_is_an_error_too():
+    plan = compile(small(), "share")
+    for broken in (dataclasses.replace(plan, slots=plan.slots[:-1]), broken_plan(space="nowhere")):
+        with pytest.raises(ExecutionError, match=r"memopt\.validate\(plan\) says where"):
+            broken.run(feeds_of(small()))
