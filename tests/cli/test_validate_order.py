@@ -7,7 +7,9 @@ import pytest
 from memopt.cli import main
 
 
-@pytest.mark.parametrize(("made", "asked", "status"), [("listed", "listed", 0), ("listed", "any", 1), ("any", "any", 0)])
+@pytest.mark.parametrize(
+    ("made", "asked", "status"), [("listed", "listed", 0), ("listed", "any", 1), ("any", "any", 0)]
+)
 def test_order(made, asked, status, tmp_path, capsys):
     path = str(tmp_path / "plan.json")
     assert main(["plan", "resnet18", "--image", "32", "--order", made, "-o", path]) == 0
