@@ -18,7 +18,16 @@ from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
 from memopt.recipe import Recipe, keep_values, leave_out
-from memopt.report import Explanation, Table, ValueExplanation, WhatIf, explain_plan, explain_value, plan_table
+from memopt.report import (
+    Explanation,
+    Table,
+    ValueExplanation,
+    WhatIf,
+    at_peak,
+    explain_plan,
+    explain_value,
+    plan_table,
+)
 from memopt.types import format_bytes
 from memopt.validate import validate as validate_plan
 
@@ -217,13 +226,9 @@ def packing_problem(program: Program, device: str, alignment: int = 1) -> Packin
 
 
 def _pack(program: Program, device: str, alignment: int, seconds: float) -> PackingPlan:
-    """`fast` first; `best` where that leaves a gap to the lower bound."""
+    """`best` begins with `fast`, and ends there where that meets the lower bound."""
     problem = packing_problem(program, device, alignment)
-    plan = pack(problem, effort="fast")
-    if plan.height > plan.lower_bound and seconds > 0:
-        better = pack(problem, effort="best", time_limit=seconds)
-        plan = better if better.height < plan.height else plan
-    return plan
+    return pack(problem, effort="best", time_limit=seconds) if seconds > 0 else pack(problem, effort="fast")
 
 
 def _slots(program: Program, packings: Mapping[str, PackingPlan]) -> tuple[Slot, ...]:
@@ -304,14 +309,6 @@ def _check_capacity(plan: Plan) -> None:
             f"{over} bytes too many (arena {use.height_bytes}, scratch {use.scratch_bytes}, feeds {use.feed_bytes}, "
             f"parameters {use.param_bytes})"
         )
-        error.add_note("live at the peak: " + ", ".join(_live_at_peak(plan.program, device.name)))
+        live = (one.buffer for one in at_peak(plan, device.name)[1][:10])
+        error.add_note("live at the peak: " + ", ".join(f"{b.name} ({format_bytes(b.size_bytes)})" for b in live))
         raise error
-
-
-def _live_at_peak(program: Program, device: str) -> list[str]:
-    """Names and sizes of the buffers that are live where the device's arena is fullest, largest first (at most ten)."""
-    arena = [b for b in program.buffers if b.device == device and b.space == "arena"]
-    positions = {b.start for b in arena}
-    best = max(positions, key=lambda at: sum(b.size_bytes for b in arena if b.start <= at < b.end), default=0)
-    live = sorted((b for b in arena if b.start <= best < b.end), key=lambda b: -b.size_bytes)
-    return [f"{b.name} ({format_bytes(b.size_bytes)})" for b in live[:10]]

@@ -51,14 +51,8 @@ class Transfers:
         key = (variable, self.scope.versions[variable], want)
         if self.share and key in self._copies:
             return self._copies[key]
-        for kind, placement in steps_between(here.placement, want):
-            size = placed_bytes(value, placement)
-            draft = Draft(f"{node.name}/{variable.name}", placement.device, "arena", size, size, transfer=True)
-            there = Location(self.scope.new_buffer(draft), 0, placement)
-            self._emit(node.name, kind, variable, value, here, there)
-            here = there
-        self._copies[key] = here
-        return here
+        self._copies[key] = self._through(node.name, value, here, steps_between(here.placement, want))
+        return self._copies[key]
 
     def forget(self, copy: Location) -> None:
         """This copy's bytes have been overwritten: it serves no later reader."""
@@ -70,18 +64,20 @@ class Transfers:
         here = self.scope.locations[variable]
         if here == home:
             return
-        steps = steps_between(here.placement, home.placement)
-        for kind, placement in steps[:-1]:
-            size = placed_bytes(value, placement)
-            draft = Draft(f"home/{variable.name}", placement.device, "arena", size, size, transfer=True)
-            there = Location(self.scope.new_buffer(draft), 0, placement)
-            self._emit("", kind, variable, value, here, there)
-            here = there
-        self.out.append(
-            Transfer("", "home", here.operand(variable.name, value.name), home.operand(variable.name, value.name))
-        )
+        here = self._through("", value, here, steps_between(here.placement, home.placement)[:-1])
+        self._emit("", "home", value, here, home)
 
-    def _emit(self, node: str, kind: _Kind, variable: Variable, value: Value, here: Location, there: Location) -> None:
-        self.out.append(
-            Transfer(node, kind, here.operand(variable.name, value.name), there.operand(variable.name, value.name))
-        )
+    def _through(self, node: str, value: Value, here: Location, steps: list[tuple[_Kind, Placement]]) -> Location:
+        """Copy `value` from `here` step by step, each into a fresh transfer-scope buffer; where the last copy is."""
+        variable = self.scope.graph.storage.variable(value)
+        for kind, placement in steps:
+            size = placed_bytes(value, placement)
+            draft = Draft(f"{node or 'home'}/{variable.name}", placement.device, "arena", size, size, transfer=True)
+            there = Location(self.scope.new_buffer(draft), 0, placement)
+            self._emit(node, kind, value, here, there)
+            here = there
+        return here
+
+    def _emit(self, node: str, kind: _Kind | Literal["home"], value: Value, here: Location, there: Location) -> None:
+        name = self.scope.graph.storage.variable(value).name
+        self.out.append(Transfer(node, kind, here.operand(name, value.name), there.operand(name, value.name)))

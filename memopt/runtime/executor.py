@@ -78,6 +78,7 @@ class _Loaded:
     rows: list[Row]
     table: NDArray[np.int64]
     frames: NDArray[np.int64] = field(repr=False)
+    host_calls: tuple[str, ...]
 
 
 class Executor:
@@ -137,7 +138,7 @@ class Executor:
             results = self._fetch(out or {})
             if measure:
                 results.measured = self._measured(seconds)
-        results.host_calls = tuple(row.label for row in self._loaded.rows if row.host is not None)
+        results.host_calls = self._loaded.host_calls
         results.seconds = seconds
         return results
 
@@ -280,4 +281,4 @@ def _load(rows: Iterable[Row]) -> _Loaded:
     for index, row in enumerate(rows):
         if row.call is not None:
             table[index] = entry_address(row.call), words.ctypes.data + 8 * starts[index]
-    return _Loaded(rows, table, words)
+    return _Loaded(rows, table, words, tuple(row.label for row in rows if row.host is not None))
