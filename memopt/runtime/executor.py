@@ -114,8 +114,8 @@ class Executor:
         """One step: feeds in, instructions, outputs out.
 
         `out` gives arrays (of an output's shape and dtype) to be filled. `measure` reports what was really used;
-        `sanitize` steps through the rows one at a time, poisons freed bytes and watches who owns what. Raises
-        `FeedError` or `ExecutionError`.
+        `sanitize` steps through the rows one at a time, poisons freed bytes, watches who owns what, and checks that
+        host calls leave their inputs alone. Raises `FeedError` or `ExecutionError`.
         """
         arrays = check_feeds(self.plan.graph, feeds or {})
         self._check_out(out or {})
@@ -172,13 +172,13 @@ class Executor:
     def _step(self, index: int) -> None:
         status = np.zeros(1, np.int64)
         if run_rows(self._loaded.table, index, index + 1, status) == index:
-            self._stopped(self._loaded.rows[index], int(status[0]))
+            self._stopped(self._loaded.rows[index], int(status[0]), check=True)
 
     @staticmethod
-    def _stopped(row: Row, status: int) -> None:
+    def _stopped(row: Row, status: int, *, check: bool = False) -> None:
         """Do a host call, or report a kernel's failure."""
         if row.host is not None:
-            row.host()
+            row.host(check)
             return
         from memopt.kernels.abi import STATUS_MESSAGES
 

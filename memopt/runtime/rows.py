@@ -19,6 +19,7 @@ from memopt.lowering import Call, Operand, Transfer, kernel_query
 from memopt.ops import DEFAULT_LAYOUT, KernelCall, KernelQuery, OpSpec, get_op
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
+from memopt.runtime.sanitizer import checked_reference
 from memopt.types import TensorType, itemsize
 
 __all__ = ["Row", "make_rows", "operand_view", "stored_shape"]
@@ -29,13 +30,16 @@ Regions = Mapping[tuple[str, str], Region]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row: either a kernel call with its operands' addresses, or a host call. `label` is for messages."""
+    """One row: either a kernel call with its operands' addresses, or a host call. `label` is for messages.
+
+    `host(True)` checks besides that the op's reference keeps its word; see `memopt.runtime.sanitizer`.
+    """
 
     instruction: int
     label: str
     call: KernelCall | None
     addresses: tuple[int, ...]
-    host: Callable[[], None] | None = None
+    host: Callable[[bool], None] | None = None
 
 
 def stored_shape(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
@@ -139,7 +143,7 @@ class _RowMaker:
         query: KernelQuery,
         operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
         shapes: tuple[Sequence[tuple[int, ...] | None], Sequence[tuple[int, ...] | None]],
-    ) -> Callable[[], None]:
+    ) -> Callable[[bool], None]:
         """The op's NumPy reference on the arena's own bytes."""
 
         def views(side: int, types: Sequence[TensorType | None]) -> list[NDArray[Any] | None]:
@@ -154,11 +158,12 @@ class _RowMaker:
         inputs, outputs = views(0, query.inputs), views(1, query.outputs)
         attrs = query.attrs
 
-        def run() -> None:
+        def run(check: bool) -> None:
             types = list(spec.infer(query.inputs, attrs, len(outputs)))
             types = [want if want is not None else type for want, type in zip(query.outputs, types, strict=False)]
+            reference = checked_reference(label, spec) if check else spec.reference
             with np.errstate(all="ignore"):
-                results = spec.reference(inputs, attrs, types)
+                results = reference(inputs, attrs, types)
             for out, operand, result in zip(outputs, operands[1], results, strict=False):
                 if out is not None and operand is not None:
                     if result.shape != out.shape:

@@ -2,24 +2,29 @@
 
 It trusts neither the plan nor the validator. A *shadow* of each arena holds, for every byte, the buffer that was
 written there last (or none): reading bytes that another buffer owns, or that nobody has written, is an error. Freed
-bytes are poisoned. Bytes that an instruction is not supposed to write are compared before and after it.
+bytes are poisoned. Bytes that an instruction is not supposed to write are compared before and after it. An op's
+reference that runs as a host call must not write its inputs, nor return one of them that it does not declare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import ExecutionError
 from memopt.lowering import Call, Free, Operand, Transfer
+from memopt.ops import Attrs, OpSpec
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
-from memopt.runtime.rows import Row
-from memopt.types import itemsize
+from memopt.types import TensorType, itemsize
 
-__all__ = ["POISON", "Sanitizer"]
+if TYPE_CHECKING:
+    from memopt.runtime.rows import Row
+
+__all__ = ["POISON", "Sanitizer", "checked_reference"]
 
 #: A byte that makes floats NaN and integers absurd.
 POISON = 0xFF
@@ -114,3 +119,32 @@ def _accesses(instruction: object) -> tuple[list[tuple[Operand, str]], list[tupl
     if isinstance(instruction, Transfer):
         return [(instruction.source, instruction.source.value)], [(instruction.target, instruction.target.value)]
     return [], []
+
+
+def checked_reference(label: str, spec: OpSpec) -> Callable[..., Sequence[NDArray[Any]]]:
+    """`spec.reference`, which raises `ExecutionError` where it writes an input, or returns one undeclared.
+
+    Passes and the validator believe what an op declares. A result that is its input breaks as soon as something else
+    is written over that input, or as another output of the same node is.
+    """
+
+    def reference(
+        inputs: Sequence[NDArray[Any] | None], attrs: Attrs, types: Sequence[TensorType]
+    ) -> Sequence[NDArray[Any]]:
+        before = [None if array is None else array.tobytes() for array in inputs]
+        results = spec.reference(inputs, attrs, types)
+        for index, (array, data) in enumerate(zip(inputs, before, strict=True)):
+            if array is None:
+                continue
+            if array.tobytes() != data:
+                raise ExecutionError(f"{label}: its reference writes input {index}; it must make new arrays")
+            for output, result in enumerate(results):
+                view = spec.view_of(output)
+                if (view is None or view.input != index) and np.may_share_memory(result, array):
+                    raise ExecutionError(
+                        f"{label}: output {output} shares memory with input {index}, not declared: "
+                        f"copy it in the reference of {spec.name}, or declare View({output}, {index}, ...)"
+                    )
+        return results
+
+    return reference

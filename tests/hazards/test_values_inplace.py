@@ -1,8 +1,6 @@
 """Graphs that broke real systems, and the values that they must give: in place, fetches, feeds, parameters, sizes.
 
-S01 to S19, S37, S38. S14's strict report of donations and S18's mode that checks undeclared aliases do not exist yet.
-
-Left out: S19 (folding of constants is the ONNX frontend's).
+S01 to S18, S37, S38; S19 and what else is read from ONNX files is in test_values_onnx.
 """
 
 from __future__ import annotations
@@ -11,8 +9,8 @@ import numpy as np
 import pytest
 
 from memopt import GraphBuilder, Machine, compile, run_reference, validate
-from memopt.errors import CapacityError, FeedError, InvalidPlanError
-from memopt.ops import Input, OpSpec, Output, registry
+from memopt.errors import CapacityError, ExecutionError, FeedError, InvalidPlanError
+from memopt.ops import Input, OpSpec, Output, View, registry
 from tests.hazards.line import forced, give, plans, right_everywhere, wrong_everywhere
 
 # -- S01 --------------------------------------------------------------------------------------------------------------
@@ -246,27 +244,54 @@ def test_s17_a_weight_through_a_view():
     assert [f.kind for f in validate(plan, findings="return")] == ["pinned-write"]
 
 
-@pytest.fixture
-def ident(monkeypatch):
-    """A user's op that returns its input itself, which it must not."""
-    spec = OpSpec(
+def ident(*views: View, writes: bool = False) -> OpSpec:
+    """A user's op that returns its input itself, which it must not, or doubles it where it lies, which it must not."""
+
+    def reference(arrays, attrs, types):
+        if writes:
+            arrays[0][...] *= 2
+            return [arrays[0].copy()]
+        return [arrays[0]]
+
+    return OpSpec(
         "HazardIdent", (Input("x"),), (Output("y"),),
-        infer=lambda types, attrs, count: (types[0],), reference=lambda arrays, attrs, types: (arrays[0],),
+        infer=lambda types, attrs, count: (types[0],), reference=reference, views=views,
     )  # fmt: skip
-    monkeypatch.setitem(registry._OPS, spec.name, spec)
 
 
-def test_s18_a_reference_that_returns_its_input(ident):
-    """A host call copies what the reference returns, so an undeclared alias does no harm."""
+def s18():
     b = GraphBuilder()
     x = b.input("x", (2,), donated=True)
     i = b.op("HazardIdent", x, name="i")
     b.output(b.mul(i, b.param("two", np.float32([2, 2])), name="y"), b.add(i, x, name="z"))
-    graph, feeds = b.build(), give(x=[1, 2])
-    right_everywhere(graph, feeds, lambda x: {"y": 2 * x, "z": 2 * x}, lacks="HazardIdent")
-    outputs, _ = run_reference(graph, feeds)
+    return b.build()
+
+
+def test_s18_a_reference_that_returns_its_input(monkeypatch):
+    """A host call copies what the reference returns, so an undeclared alias does no harm; sanitizing names it."""
+    monkeypatch.setitem(registry._OPS, "HazardIdent", ident())
+    feeds = give(x=[1, 2])
+    for label, plan in plans(s18(), "HazardIdent"):
+        for _ in range(3):
+            got = plan.run(feeds)
+            assert [got["y"].tolist(), got["z"].tolist()] == [[2, 4], [2, 4]], label
+        with pytest.raises(ExecutionError, match="output 0 shares memory with input 0, not declared") as raised:
+            plan.run(feeds, sanitize=True)
+        assert "call i (HazardIdent)" in str(raised.value)
+    outputs, _ = run_reference(s18(), feeds)
     outputs["y"][...] = 0
     assert feeds["x"].tolist() == [1, 2]
+
+
+def test_s18_a_declared_view(monkeypatch):
+    monkeypatch.setitem(registry._OPS, "HazardIdent", ident(View(0, 0, lambda types, outs, attrs, output: 0)))
+    right_everywhere(s18(), give(x=[1, 2]), lambda x: {"y": 2 * x, "z": 2 * x}, lacks="HazardIdent")
+
+
+def test_s18_a_reference_that_writes_its_input(monkeypatch):
+    monkeypatch.setitem(registry._OPS, "HazardIdent", ident(writes=True))
+    with pytest.raises(ExecutionError, match="its reference writes input 0"):
+        compile(s18(), "none").run(give(x=[1, 2]), sanitize=True)
 
 
 # -- sizes that are reported (S37, S38) -------------------------------------------------------------------------------
