@@ -43,27 +43,31 @@ class Blocks:
     elements: int
 
 
-def cut_blocks(window: Window, channels: int, limit: int, costs: tuple[int, int] = (1, 2)) -> Blocks:
+def cut_blocks(
+    window: Window, channels: int, limit: int, costs: tuple[int, int] = (1, 2), *, rows: int = 0
+) -> Blocks:
     """The cut that moves the fewest elements in at most `limit` elements of scratch (or the least that works).
+
+    Scratch holds `rows` more rows of a block's positions, besides those of im2col.
 
     Each block of positions moves the weights (per map: channels * taps) `costs[0]` times more; each block of channels
     moves the outputs (per map: positions) `costs[1]` times more: 1 for what is read, 2 for what is read and written.
     """
     num_taps, positions = window.num_taps, window.num_positions
     width = window.out[-1]
-    best, best_cost = Blocks(1, 1, num_taps), None
+    best, best_cost = Blocks(1, 1, num_taps + rows), None
     for parts in range(1, min(channels, 64) + 1):
         size = -(-channels // parts)
-        most = min(limit // (size * num_taps), positions)
+        most = min(limit // (size * num_taps + rows), positions)
         if most < 1:
             continue
         columns = most if most == positions or most < width else most // width * width
         cost = costs[0] * channels * num_taps * -(-positions // columns) + costs[1] * positions * -(-channels // size)
         if best_cost is None or cost < best_cost:
-            best, best_cost = Blocks(size, columns, size * num_taps * columns), cost
+            best, best_cost = Blocks(size, columns, (size * num_taps + rows) * columns), cost
     if best_cost is None:
-        size = max(limit // num_taps, 1)
-        best = Blocks(size, 1, size * num_taps)
+        size = max((limit - rows) // num_taps, 1)
+        best = Blocks(size, 1, size * num_taps + rows)
     return best
 
 
