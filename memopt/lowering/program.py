@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memopt.devices import Machine, Placement
+from memopt.strides import Strides
 
 __all__ = [
     "Call",
@@ -57,8 +58,9 @@ class ProgramBuffer:
 class Operand:
     """A range of bytes and how it is read: `buffer` from byte `offset` on, stored as `placement`.
 
-    The range's length is the value's number of elements times the item size of `placement.dtype`. `variable` and
-    `value` are names.
+    The range's length is the value's number of elements times the item size of `placement.dtype`; with `strides` (in
+    elements, one for each axis), it runs from the first to the last element. An output in strides is a view of what is
+    there, and its call writes nothing. `variable` and `value` are names.
     """
 
     buffer: int
@@ -66,6 +68,7 @@ class Operand:
     placement: Placement
     variable: str
     value: str
+    strides: Strides | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.gradients import zeros
-from memopt.ops.movement_common import Array, Strided, copy_call, data_type, present, row_strides, strided_call
+from memopt.ops.movement_common import Array, StridedCopy, data_type, flat_copy, present, strided_call
 from memopt.ops.movement_copy import slice_ranges
 from memopt.ops.spec import (
     ArrayArg,
@@ -27,6 +27,7 @@ from memopt.ops.spec import (
     Output,
     Types,
 )
+from memopt.strides import row_strides
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -58,7 +59,7 @@ def _slice_assign_kernel(query: KernelQuery) -> KernelCall | None:
     ranges, strides = slice_ranges(result, query.attrs), row_strides(result.shape)
     writes = tuple(taken.step * step for taken, step in zip(ranges, strides, strict=True))
     start = sum(taken.start * step for taken, step in zip(ranges, strides, strict=True)) if value.num_elements else 0
-    copy = strided_call(value, result, Strided(value.shape, writes, row_strides(value.shape), out_at=start))
+    copy = strided_call(value, result, StridedCopy(value.shape, writes, row_strides(value.shape), out_at=start))
     if copy is None:
         return None
     out, source = copy.arrays
@@ -89,7 +90,7 @@ def _assign(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[Tens
 
 
 def _assign_kernel(query: KernelQuery) -> KernelCall:
-    out, source = copy_call(query).arrays
+    out, source = flat_copy(data_type(query.inputs, 1)).arrays
     return KernelCall("movement.copy", (out, ArrayArg("in", 1, source.shape, source.dtype)))
 
 

@@ -17,22 +17,24 @@ from numpy.typing import NDArray
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.spec import ArrayArg, Attrs, KernelCall, KernelQuery, Scalar, Types
+from memopt.strides import Strides, extent, row_strides
 from memopt.types import TensorType, itemsize
 
 __all__ = [
     "MAX_DIMS",
     "Array",
-    "Strided",
+    "StridedCopy",
     "bits_of",
     "copy_call",
     "data_type",
+    "flat_copy",
     "float_attr",
+    "in_storage",
     "int_attr",
     "ints_attr",
     "norm_axes",
     "norm_axis",
     "present",
-    "row_strides",
     "stand_in",
     "strided_call",
 ]
@@ -104,18 +106,24 @@ def bits_of(value: float, dtype: str) -> int:
         return int(np.asarray(value).astype(dtype).view(stand_in(dtype, signed=True)))
 
 
-def row_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides, in elements, of a contiguous tensor of `shape`."""
-    strides, step = [0] * len(shape), 1
-    for axis in range(len(shape) - 1, -1, -1):
-        strides[axis] = step
-        step *= shape[axis]
-    return tuple(strides)
+def in_storage(query: KernelQuery, index: int = 0) -> tuple[TensorType, Strides]:
+    """The storage of input `index` as one flat tensor, and how the input steps through it."""
+    source, strides = data_type(query.inputs, index), query.stride_of(index)
+    return source.with_shape((extent(source.shape, strides),)), strides or row_strides(source.shape)
 
 
-def copy_call(query: KernelQuery) -> KernelCall:
-    """The flat copy of input 0 to output 0, in words of 8 bytes where they fit; a copy onto itself is skipped."""
+def copy_call(query: KernelQuery) -> KernelCall | None:
+    """The copy of input 0 to output 0, in its order; a contiguous copy onto itself is skipped."""
     source = data_type(query.inputs)
+    if query.stride_of(0) is not None:
+        storage, reads = in_storage(query)
+        copy = StridedCopy(source.shape, row_strides(source.shape), reads)
+        return strided_call(storage, data_type(query.outputs), copy)
+    return flat_copy(source)
+
+
+def flat_copy(source: TensorType) -> KernelCall:
+    """The copy of a contiguous input 0 of this type to output 0, in words of 8 bytes where they fit."""
     dtype, count = stand_in(source.dtype), source.num_elements
     if source.nbytes % 8 == 0:
         dtype, count = "uint64", source.nbytes // 8
@@ -123,7 +131,7 @@ def copy_call(query: KernelQuery) -> KernelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Strided:
+class StridedCopy:
     """A copy `out[out_at + i . out_strides] = in[in_at + i . in_strides]` for all i in `dims`; strides in elements."""
 
     dims: tuple[int, ...]
@@ -132,7 +140,7 @@ class Strided:
     out_at: int = 0
     in_at: int = 0
 
-    def folded(self) -> Strided:
+    def folded(self) -> StridedCopy:
         """The same copy with the fewest loops: axes of length 1 dropped, axes that run on merged."""
         axes: list[list[int]] = []
         for dim, out, source in zip(self.dims, self.out_strides, self.in_strides, strict=True):
@@ -145,11 +153,14 @@ class Strided:
         # Loops may run in any order: last the one that writes neighbours, before it the one that reads them.
         axes.sort(key=lambda axis: (axis[1] == 1, abs(axis[2]) == 1, axis[1] * -1))
         dims, outs, ins = ([axis[k] for axis in axes] for k in range(3))
-        return Strided(tuple(dims), tuple(outs), tuple(ins), self.out_at, self.in_at)
+        return StridedCopy(tuple(dims), tuple(outs), tuple(ins), self.out_at, self.in_at)
 
 
-def strided_call(source: TensorType, result: TensorType, copy: Strided) -> KernelCall | None:
-    """The kernel call of a strided copy from input 0 to output 0; None if it needs more than `MAX_DIMS` loops."""
+def strided_call(source: TensorType, result: TensorType, copy: StridedCopy) -> KernelCall | None:
+    """The kernel call of a strided copy from input 0 to output 0; None if it needs more than `MAX_DIMS` loops.
+
+    `source` has as many elements as input 0's storage (see `in_storage`).
+    """
     copy = copy.folded()
     pad = MAX_DIMS - len(copy.dims)
     if pad < 0:

@@ -9,17 +9,18 @@ import numpy as np
 from memopt.errors import TypeInferenceError
 from memopt.ops.movement_common import (
     Array,
-    Strided,
+    StridedCopy,
     copy_call,
     data_type,
+    in_storage,
     int_attr,
     ints_attr,
     norm_axes,
     present,
-    row_strides,
     strided_call,
 )
 from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Types, View
+from memopt.strides import Strided, Strides, row_strides
 from memopt.types import TensorType, itemsize
 
 __all__ = ["OPS", "run_offset", "slice_ranges"]
@@ -62,13 +63,17 @@ def _transpose_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -
     return 0 if _moves_nothing(types, outputs, attrs) else None
 
 
+def _transpose_strides(types: Types, outputs: Types, attrs: Attrs, output: int, strides: Strides) -> Strided:
+    return Strided(0, tuple(strides[axis] for axis in _perm(data_type(types), attrs)))
+
+
 def _transpose_kernel(query: KernelQuery) -> KernelCall | None:
-    source, result = data_type(query.inputs), data_type(query.outputs)
+    result = data_type(query.outputs)
     if _moves_nothing(query.inputs, query.outputs, query.attrs):
         return copy_call(query)
-    strides = row_strides(source.shape)
-    reads = tuple(strides[axis] for axis in _perm(source, query.attrs))
-    return strided_call(source, result, Strided(result.shape, row_strides(result.shape), reads))
+    storage, strides = in_storage(query)
+    reads = _transpose_strides(query.inputs, query.outputs, query.attrs, 0, strides).strides
+    return strided_call(storage, result, StridedCopy(result.shape, row_strides(result.shape), reads))
 
 
 # -- Slice --------------------------------------------------------------------------------------------------------
@@ -127,15 +132,25 @@ def _slice_refusal(types: Types, outputs: Types, attrs: Attrs) -> str | None:
     return None if _slice_offset(types, outputs, attrs, 0) == 0 else "the slice moves elements"
 
 
+def _slice_strides(types: Types, outputs: Types, attrs: Attrs, output: int, strides: Strides) -> Strided | None:
+    """A slice that goes backwards has none: strides are 0 or more."""
+    ranges = slice_ranges(data_type(types), attrs)
+    if any(taken.step < 0 and len(taken) > 1 for taken in ranges) or not data_type(outputs).num_elements:
+        return None
+    first = sum(taken.start * step for taken, step in zip(ranges, strides, strict=True))
+    steps = (taken.step * step if len(taken) > 1 else 0 for taken, step in zip(ranges, strides, strict=True))
+    return Strided(first, tuple(steps))
+
+
 def _slice_kernel(query: KernelQuery) -> KernelCall | None:
     source, result = data_type(query.inputs), data_type(query.outputs)
     ranges = slice_ranges(source, query.attrs)
     if result.shape == source.shape and all(taken.step > 0 for taken in ranges):
         return copy_call(query)
-    strides = row_strides(source.shape)
+    storage, strides = in_storage(query)
     start = sum(taken.start * step for taken, step in zip(ranges, strides, strict=True)) if result.num_elements else 0
     reads = tuple(taken.step * step for taken, step in zip(ranges, strides, strict=True))
-    return strided_call(source, result, Strided(result.shape, row_strides(result.shape), reads, in_at=start))
+    return strided_call(storage, result, StridedCopy(result.shape, row_strides(result.shape), reads, in_at=start))
 
 
 # -- Expand and Tile ----------------------------------------------------------------------------------------------
@@ -169,13 +184,18 @@ def _repeat_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -> i
     return 0 if _same_elements(types, outputs, attrs) is None else None
 
 
+def _expand_strides(types: Types, outputs: Types, attrs: Attrs, output: int, strides: Strides) -> Strided:
+    source, new = data_type(types), data_type(outputs).rank - data_type(types).rank
+    return Strided(0, (0,) * new + tuple(0 if dim == 1 else s for dim, s in zip(source.shape, strides, strict=True)))
+
+
 def _expand_kernel(query: KernelQuery) -> KernelCall | None:
     source, result = data_type(query.inputs), data_type(query.outputs)
     if source.num_elements == result.num_elements:
         return copy_call(query)
-    padded = (1,) * (result.rank - source.rank) + source.shape
-    reads = tuple(0 if dim == 1 else step for dim, step in zip(padded, row_strides(padded), strict=True))
-    return strided_call(source, result, Strided(result.shape, row_strides(result.shape), reads))
+    storage, strides = in_storage(query)
+    reads = _expand_strides(query.inputs, query.outputs, query.attrs, 0, strides).strides
+    return strided_call(storage, result, StridedCopy(result.shape, row_strides(result.shape), reads))
 
 
 def _infer_tile(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]:
@@ -200,7 +220,7 @@ def _tile_kernel(query: KernelQuery) -> KernelCall | None:
     ):
         dims += [count, dim]
         reads += [0, step]
-    return strided_call(source, result, Strided(tuple(dims), row_strides(dims), tuple(reads)))
+    return strided_call(source, result, StridedCopy(tuple(dims), row_strides(dims), tuple(reads)))
 
 
 # -- DepthToSpace and SpaceToDepth ----------------------------------------------------------------------------------
@@ -272,7 +292,7 @@ def _shuffle_kernel(query: KernelQuery) -> KernelCall | None:
     strides = row_strides(split)
     dims = tuple(split[axis] for axis in perm)
     reads = tuple(strides[axis] for axis in perm)
-    return strided_call(source, result, Strided(dims, row_strides(dims), reads))
+    return strided_call(source, result, StridedCopy(dims, row_strides(dims), reads))
 
 
 OPS: tuple[OpSpec, ...] = (
@@ -283,9 +303,10 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_transpose,
         reference=_transpose,
         attrs={"perm": Attr("ints")},
-        views=(View(0, 0, _transpose_offset),),
+        views=(View(0, 0, _transpose_offset, _transpose_strides),),
         inplace=(InplacePair(0, 0, _transpose_refusal),),
         kernel=_transpose_kernel,
+        strided=(0,),
     ),
     OpSpec(
         "Slice",
@@ -299,9 +320,10 @@ OPS: tuple[OpSpec, ...] = (
             "axes": Attr("ints"),
             "steps": Attr("ints"),
         },
-        views=(View(0, 0, _slice_offset),),
+        views=(View(0, 0, _slice_offset, _slice_strides),),
         inplace=(InplacePair(0, 0, _slice_refusal),),
         kernel=_slice_kernel,
+        strided=(0,),
     ),
     OpSpec(
         "Expand",
@@ -310,9 +332,10 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_expand,
         reference=_expand,
         attrs={"shape": Attr("ints", required=True)},
-        views=(View(0, 0, _repeat_offset),),
+        views=(View(0, 0, _repeat_offset, _expand_strides),),
         inplace=(InplacePair(0, 0, _same_elements),),
         kernel=_expand_kernel,
+        strided=(0,),
     ),
     OpSpec(
         "Tile",

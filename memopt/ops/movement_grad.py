@@ -15,18 +15,18 @@ from memopt.errors import TypeInferenceError
 from memopt.ops.elementwise_infer import FLOAT
 from memopt.ops.movement_common import (
     Array,
-    Strided,
+    StridedCopy,
     data_type,
     int_attr,
     ints_attr,
     norm_axis,
     present,
-    row_strides,
     strided_call,
 )
 from memopt.ops.movement_copy import slice_ranges
 from memopt.ops.movement_join import PAD_DIMS, PAD_MODES, pad_pairs
 from memopt.ops.spec import ArrayArg, Attr, Attrs, Input, KernelCall, KernelQuery, OpSpec, Output, Types
+from memopt.strides import row_strides
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -108,7 +108,7 @@ def _slice_kernel(query: KernelQuery) -> KernelCall | None:
     ranges, strides = slice_ranges(source, query.attrs), row_strides(source.shape)
     writes = tuple(taken.step * step for taken, step in zip(ranges, strides, strict=True))
     start = sum(taken.start * step for taken, step in zip(ranges, strides, strict=True)) if grad.num_elements else 0
-    call = strided_call(grad, source, Strided(grad.shape, writes, row_strides(grad.shape), out_at=start))
+    call = strided_call(grad, source, StridedCopy(grad.shape, writes, row_strides(grad.shape), out_at=start))
     return None if call is None else KernelCall("movement_grad.slice_grad", call.arrays, call.scalars)
 
 

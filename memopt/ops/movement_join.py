@@ -40,6 +40,7 @@ from memopt.ops.spec import (
     Types,
     View,
 )
+from memopt.strides import Strided, Strides
 from memopt.types import TensorType, itemsize
 
 __all__ = ["OPS"]
@@ -143,6 +144,11 @@ def _split_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -> in
     ranges[axis] = range(sum(split[:output]), sum(split[: output + 1]))
     offset = run_offset(source.shape, ranges)
     return None if offset is None else offset * itemsize(source.dtype)
+
+
+def _split_strides(types: Types, outputs: Types, attrs: Attrs, output: int, strides: Strides) -> Strided:
+    axis, split = _parts(data_type(types), attrs, len(outputs))
+    return Strided(sum(split[:output]) * strides[axis], strides)
 
 
 def _split_kernel(query: KernelQuery) -> KernelCall | None:
@@ -268,7 +274,7 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_split,
         reference=_split,
         attrs={"axis": Attr("int", 0), "split": Attr("ints"), "num_outputs": Attr("int")},
-        views=(View(-1, 0, _split_offset),),
+        views=(View(-1, 0, _split_offset, _split_strides),),
         kernel=_split_kernel,
     ),
     OpSpec(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from memopt.errors import TypeInferenceError
 from memopt.ops.movement_common import Array, copy_call, data_type, int_attr, ints_attr, norm_axes, norm_axis, present
 from memopt.ops.spec import ANY_LAYOUT, Attr, Attrs, Infer, InplacePair, Input, OpSpec, Output, Types, View
+from memopt.strides import Strided, Strides, reshaped
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -80,6 +81,12 @@ def _unsqueeze(types: Types, attrs: Attrs, num_outputs: int) -> list[TensorType]
     return [source.with_shape([1 if axis in axes else next(rest) for axis in range(rank)])]
 
 
+def _strides(types: Types, outputs: Types, attrs: Attrs, output: int, strides: Strides) -> Strided | None:
+    """The same elements under another shape, where the input's strides allow it."""
+    found = reshaped(data_type(types).shape, strides, data_type(outputs).shape)
+    return None if found is None else Strided(0, found)
+
+
 def _view(name: str, infer: Infer, attrs: dict[str, Attr], layouts: tuple[str, ...] = ()) -> OpSpec:
     return OpSpec(
         name,
@@ -88,9 +95,10 @@ def _view(name: str, infer: Infer, attrs: dict[str, Attr], layouts: tuple[str, .
         infer=infer,
         reference=_reference,
         attrs=attrs,
-        views=(View(0, 0),),
+        views=(View(0, 0, strides=_strides),),
         inplace=(InplacePair(0, 0),),
         kernel=copy_call,
+        strided=(0,),
         layouts=layouts,
     )
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import TypeInferenceError
+from memopt.strides import Strided, Strides
 from memopt.types import TensorType
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Output",
     "Routine",
     "View",
+    "ViewStrides",
     "scratch_limit",
 ]
 
@@ -98,17 +100,24 @@ def _no_offset(inputs: Types, outputs: Types, attrs: Attrs, output: int) -> int 
     return 0
 
 
+#: (input types, output types, attributes, output, the input's strides) -> how the output steps through that storage.
+ViewStrides = Callable[[Types, Types, Attrs, int, Strides], "Strided | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """Output `output` holds bytes of input `input`, unchanged, in the same order.
+    """Output `output` holds elements of input `input`, unchanged.
 
     `byte_offset(input_types, output_types, attrs, output)` says where in the input's bytes the output starts, or None
-    if for these types the output is not one contiguous run of the input's bytes. Output -1 stands for every output.
+    if for these types the output is not one contiguous run of the input's bytes. `strides(…, input_strides)` says more:
+    how the output's elements step through the storage of an input that lies in `input_strides`; None where no strides
+    say that (or the op has no such rule). Output -1 stands for every output.
     """
 
     output: int
     input: int
     byte_offset: Callable[[Types, Types, Attrs, int], int | None] = _no_offset
+    strides: ViewStrides | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,13 +198,22 @@ class KernelCall:
 @dataclass(frozen=True, slots=True)
 class KernelQuery:
     """What a kernel is asked for: operand types *as placed* (dtype after any transfer; shapes stay logical),
-    attributes, the layout of rank-4 data ("NCHW" or "NHWC"), and how many bytes of scratch it may use."""
+    attributes, the layout of rank-4 data ("NCHW" or "NHWC"), and how many bytes of scratch it may use.
+
+    `strides[i]` is how input `i` steps through its storage, None where it is contiguous; () if all are. A kernel that
+    takes such an input sees its whole extent as one flat array. Ask `OpSpec.kernel_for`, which knows who can.
+    """
 
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType | None, ...]
     attrs: Attrs
     layout: str = DEFAULT_LAYOUT
     scratch_bytes: int = _SCRATCH_LIMIT
+    strides: tuple[Strides | None, ...] = ()
+
+    def stride_of(self, index: int) -> Strides | None:
+        """The strides of input `index`, None where it is contiguous."""
+        return self.strides[index] if index < len(self.strides) else None
 
 
 Infer = Callable[[Types, Attrs, int], Sequence[TensorType]]
@@ -243,6 +261,8 @@ class OpSpec:
     workspace   `workspace(query) -> bytes` of scratch that the kernel needs, planned, never hidden
     kernel      `kernel(query) -> KernelCall | None`; None means there is none for these types and it runs as a host
                 call
+    strided     the inputs that its kernel reads in strides, if it has one for them (-1: every input); the kernel
+                must look at `query.strides` for these, and may return None
     layouts     layouts of rank-4 data that the kernel takes besides NCHW; "any" for elementwise kernels
     layout_inputs   the inputs to which a device's wish for another layout applies (for Conv: the data, not the weights)
     gradient    the rule for reverse mode, or None where the op is not differentiable
@@ -261,6 +281,7 @@ class OpSpec:
     random: bool = False
     workspace: Callable[[KernelQuery], int] = _no_workspace
     kernel: ChooseKernel = _no_kernel
+    strided: tuple[int, ...] = ()
     layouts: tuple[str, ...] = ()
     layout_inputs: tuple[int, ...] = (0,)
     gradient: GradientRule | None = None
@@ -292,6 +313,13 @@ class OpSpec:
     def reads_data(self, index: int) -> bool:
         """Whether input number `index` is read for its bytes, not only for its shape."""
         return self.input_slot(index).reads == "data"
+
+    def kernel_for(self, query: KernelQuery) -> KernelCall | None:
+        """The kernel for `query`, strides included; None where it runs as a host call (NumPy reads any strides)."""
+        for index, strides in enumerate(query.strides):
+            if strides is not None and index not in self.strided and -1 not in self.strided:
+                return None
+        return self.kernel(query)
 
     def view_of(self, output: int) -> View | None:
         """The view entry of output number `output`, if it is a view."""
