@@ -8,12 +8,14 @@ variable. Methods check everything, then change. `memopt.ir.verify` re-checks it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import OptionError, TypeInferenceError, VerifyError
+from memopt.ir.checks import check_arity, check_order, checked_data, infer_types
 from memopt.ir.inplace import InplaceNotes
 from memopt.ir.names import nearest_names
 from memopt.ir.storage import Storage
@@ -128,7 +130,7 @@ class Graph:
         `device` is where it lives (None: on the machine's default device).
         """
         if data is not None:
-            data = self._checked_data(name, type, data)
+            data = checked_data(name, type, data)
         value = self._define(Value(name, type))
         self.params.append(value)
         if data is not None:
@@ -146,7 +148,7 @@ class Graph:
         if value not in self.params:
             raise OptionError(f"%{name} is not a parameter of graph {self.name!r}")
         array = np.array(data) if copy else np.asarray(data)
-        self._data[value.name] = self._checked_data(value.name, value.type, array)
+        self._data[value.name] = checked_data(value.name, value.type, array)
 
     def add_node(
         self,
@@ -166,29 +168,20 @@ class Graph:
         name = name or self.fresh_name(next((out for out in outputs if out), op.lower()))
         if name in self._nodes:
             raise VerifyError(f"there are two nodes named {name!r}")
-        self._check_arity(op, inputs, outputs)
-        for value in inputs:
-            if value is not None and self._values.get(value.name) is not value:
-                raise VerifyError(
-                    f"node {name} ({op}) reads %{value.name}, which is not a value of graph {self.name!r}"
-                )
+        check_arity(op, inputs, outputs)
+        self._check_inputs(name, op, inputs)
         try:
             node = Node(name, op, inputs, spec.complete_attrs(attrs or {}), device)
-            types = spec.infer(node.input_types, node.attrs, len(outputs))
         except TypeInferenceError as error:
             shown = ", ".join("-" if v is None else repr(v) for v in inputs)
             raise TypeInferenceError(f"node {name} ({op}): {error} [inputs: {shown}]") from None
-        if len(types) < len(outputs):
-            raise TypeInferenceError(f"node {name} ({op}) has {len(types)} outputs, {len(outputs)} were asked for")
+        types = infer_types(node, len(outputs))
         self._check_new_names([out for out in outputs if out is not None])
         node.outputs = tuple(
             None if out is None else self._define(Value(out, type, node, i), self._updated(node, i))
             for i, (out, type) in enumerate(zip(outputs, types, strict=False))
         )
-        for index, value in enumerate(node.inputs):
-            if value is not None:
-                value.uses.append(Use(node, index))
-        self._nodes[name] = node
+        self._connect(node)
         self.nodes.append(node)
         return node
 
@@ -235,12 +228,7 @@ class Graph:
         """Set another execution order: a permutation that respects data and control edges."""
         if len(nodes) != len(self.nodes) or set(nodes) != set(self.nodes):
             raise VerifyError(f"an order of graph {self.name!r} must be a permutation of its {len(self.nodes)} nodes")
-        step = {node: i for i, node in enumerate(nodes)}
-        for node in nodes:
-            before = [v.producer for v in node.inputs if v is not None and v.producer is not None]
-            for other in (*before, *node.controls):
-                if step[other] >= step[node]:
-                    raise VerifyError(f"order puts node {node.name} before {other.name}, which it needs")
+        check_order(nodes)
         self.nodes = list(nodes)
 
     def remove_node(self, node: Node) -> None:
@@ -248,19 +236,47 @@ class Graph:
         for _, value in node.real_outputs:
             if value.uses or value in self.outputs:
                 raise VerifyError(f"node {node.name} cannot be removed: its output %{value.name} is read")
-        for index, source in enumerate(node.inputs):
-            if source is not None:
-                source.uses.remove(Use(node, index))
-        for _, value in node.real_outputs:
-            self.storage.forget(value)
-            del self._values[value.name]
-            self._release(value.name)
+        self._forget(node)
         for other in self.nodes:
             if node in other.controls:
                 other.controls.remove(node)
         self.nodes.remove(node)
-        del self._nodes[node.name]
-        self._release(node.name)
+
+    def replace_nodes(
+        self, nodes: Sequence[Node], op: str, inputs: Sequence[Value | None], attrs: Attrs, *, step: int
+    ) -> Node:
+        """One node of `op` for all of `nodes`: it makes the outputs of the last of them, which stay the same values.
+
+        It has the last one's name and device, and every control edge that leads to or from one of `nodes`. It stands
+        before the node that is at `step` now. What the others make leaves the graph. Raises `TypeInferenceError` or
+        `VerifyError`; then nothing was changed.
+        """
+        last, gone = nodes[-1], dict.fromkeys(nodes)
+        for value in (value for node in nodes[:-1] for _, value in node.real_outputs):
+            if value in self.outputs or any(use.node not in gone for use in value.uses):
+                raise VerifyError(f"%{value.name} is read by others than the nodes that are to be replaced")
+        check_arity(op, inputs, last.outputs)
+        self._check_inputs(last.name, op, inputs)
+        new = Node(last.name, op, inputs, get_op(op).complete_attrs(attrs), last.device)
+        types = infer_types(new, len(last.outputs))
+        for index, value in last.real_outputs:
+            if value.type != types[index]:
+                raise VerifyError(f"%{value.name} is {value.type}, but {op} makes {types[index]}")
+        new.controls = [*dict.fromkeys(c for node in nodes for c in node.controls if c not in gone)]
+        order = [node for node in self.nodes[:step] if node not in gone]
+        order += [new, *(node for node in self.nodes[step:] if node not in gone)]
+        check_order(order, dict.fromkeys(nodes, new))
+        new.outputs, last.outputs = last.outputs, ()
+        for _, value in new.real_outputs:
+            value.producer = new
+        for node in nodes:
+            self._forget(node)
+        self._connect(new)
+        for node in order:
+            if not gone.keys().isdisjoint(node.controls):
+                node.controls = [*dict.fromkeys(new if c in gone else c for c in node.controls)]
+        self.nodes = order
+        return new
 
     def replace_uses(self, old: Value, new: Value) -> None:
         """Let every reader of `old` (nodes and outputs) read `new` instead; both have the same type."""
@@ -311,7 +327,33 @@ class Graph:
             f"<Graph {self.name!r}: {len(self.nodes)} nodes, {len(self.inputs)} feeds, {len(self.params)} parameters>"
         )
 
-    # -- checks -------------------------------------------------------------------------------------------------
+    # -- bookkeeping, and checks ------------------------------------------------------------------------------------
+
+    def _connect(self, node: Node) -> None:
+        """`node` is known by its name, and its inputs know that it reads them."""
+        for index, value in enumerate(node.inputs):
+            if value is not None:
+                value.uses.append(Use(node, index))
+        self._nodes[node.name] = node
+
+    def _forget(self, node: Node) -> None:
+        """The inverse of `_connect`; and the node's outputs leave the graph."""
+        for index, source in enumerate(node.inputs):
+            if source is not None:
+                source.uses.remove(Use(node, index))
+        for _, value in node.real_outputs:
+            self.storage.forget(value)
+            del self._values[value.name]
+            self._release(value.name)
+        del self._nodes[node.name]
+        self._release(node.name)
+
+    def _check_inputs(self, name: str, op: str, inputs: Sequence[Value | None]) -> None:
+        for value in inputs:
+            if value is not None and self._values.get(value.name) is not value:
+                raise VerifyError(
+                    f"node {name} ({op}) reads %{value.name}, which is not a value of graph {self.name!r}"
+                )
 
     def _define(self, value: Value, updated: Value | None = None) -> Value:
         self._check_new_names([value.name])
@@ -338,30 +380,6 @@ class Graph:
                 raise VerifyError(f'{name!r} is not a value name: it is empty, or has white space or one of %,(){{}}"')
             if name in self._values or name in names[:i]:
                 raise VerifyError(f"graph {self.name!r} defines %{name} twice")
-
-    @staticmethod
-    def _check_arity(op: str, inputs: Sequence[Value | None], outputs: Sequence[str | None]) -> None:
-        spec = get_op(op)
-        most = spec.max_inputs
-        if len(inputs) < spec.min_inputs or (most is not None and len(inputs) > most):
-            want = (
-                f"{spec.min_inputs}" if most == spec.min_inputs else f"{spec.min_inputs} to {most or 'any number of'}"
-            )
-            raise TypeInferenceError(f"{op} takes {want} inputs, not {len(inputs)}")
-        for i, value in enumerate(inputs):
-            if value is None and not spec.input_slot(i).optional:
-                raise TypeInferenceError(f"{op} needs its input {i} ({spec.input_slot(i).name})")
-        most = spec.max_outputs
-        if len(outputs) < spec.min_outputs or (most is not None and len(outputs) > most):
-            raise TypeInferenceError(
-                f"{op} has {spec.min_outputs} to {most or 'any number of'} outputs, not {len(outputs)}"
-            )
-
-    @staticmethod
-    def _checked_data(name: str, type: TensorType, data: NDArray[Any]) -> NDArray[Any]:
-        if tuple(data.shape) != type.shape or data.dtype.name != type.dtype:
-            raise TypeInferenceError(f"parameter %{name} is {type}, its data is {data.dtype.name}{list(data.shape)}")
-        return np.ascontiguousarray(data).reshape(type.shape)
 
 
 def _numbered(stem: str, count: int) -> str:
