@@ -13,6 +13,7 @@ __all__ = [
     "BudgetError",
     "CapacityError",
     "ConflictError",
+    "DonationError",
     "ExecutionError",
     "FeedError",
     "GradientError",
@@ -90,6 +91,10 @@ class ConflictError(PlanError):
 
 class PackingInputError(PlanError):
     """A packing problem is malformed; a problem that came from a file is named by line and column."""
+
+
+class DonationError(PlanError):
+    """A feed is donated, but nothing is ever written over it; names every such feed, with the reason."""
 
 
 class InvalidPlanError(PlanError):

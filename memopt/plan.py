@@ -20,8 +20,8 @@ __all__ = ["DeviceUse", "MemoryPlan", "Slot"]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The third arrow: where a buffer sits. `space` is "arena", or the name of the feed's or parameter's own allocation
-    ("feed:x", "param:w"); `offset` and `size` are bytes within it."""
+    """The third arrow: where a buffer sits. `space` is "arena", or the name of the feed's, parameter's or output's own
+    allocation ("feed:x", "param:w", "output:y"); `offset` and `size` are bytes within it."""
 
     device: str
     space: str
@@ -33,7 +33,8 @@ class Slot:
 class DeviceUse:
     """What one device needs for one run, in bytes. Every figure counts one thing only.
 
-    height_bytes       the arena: where the highest slot ends (activations, transfer-scope copies and outputs)
+    height_bytes       the arena: where the highest slot ends (activations, transfer-scope copies, and outputs that are
+                       copied out)
     peak_bytes         the largest sum of sizes of arena buffers that are live at one instruction
     lower_bound_bytes  no packing of these buffers is lower
     scratch_bytes      the largest workspace of one kernel call; one region beside the arena
@@ -42,6 +43,7 @@ class DeviceUse:
                        live)
     num_transfers      how many copies those are                 link_seconds  modelled time of those that crossed the
                        link
+    output_bytes       outputs that are written into arrays of the caller's (`outputs="caller"`)
     status             "optimal" where the height is proved to be the lowest, else "feasible"
     """
 
@@ -55,6 +57,7 @@ class DeviceUse:
     num_transfers: int = 0
     link_seconds: float = 0.0
     status: str = "optimal"
+    output_bytes: int = 0
 
     @property
     def fragmentation_bytes(self) -> int:
@@ -63,8 +66,8 @@ class DeviceUse:
 
     @property
     def total_bytes(self) -> int:
-        """All that must be allocated on the device: arena, scratch, feeds and parameters."""
-        return self.height_bytes + self.scratch_bytes + self.feed_bytes + self.param_bytes
+        """All that must be allocated on the device: arena, scratch, feeds, parameters and the caller's outputs."""
+        return self.height_bytes + self.scratch_bytes + self.feed_bytes + self.param_bytes + self.output_bytes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +81,18 @@ class MemoryPlan:
     decisions: tuple[Decision, ...] = ()
     strategy: str = "none"
     options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether the validator has accepted this very object, as `compile` and `load_plan` ask it to.
+
+        Only then do runs use arrays of the caller's in place. A changed copy (`dataclasses.replace`) has not been.
+        """
+        return "_validated" in self.__dict__
+
+    def mark_validated(self) -> None:
+        """Note that the validator has accepted the plan."""
+        self.__dict__["_validated"] = True
 
     @property
     def machine(self) -> Machine:

@@ -13,6 +13,7 @@ from typing import Literal
 from memopt.devices import Machine, Placement
 from memopt.errors import OptionError
 from memopt.ir import Graph, Node, Value, Variable
+from memopt.lowering.caller import give_to_caller
 from memopt.lowering.frees import finish_buffers, insert_frees
 from memopt.lowering.gaps import split_at_gaps
 from memopt.lowering.outputs import Outputs
@@ -35,6 +36,7 @@ class LoweringOptions:
     transfer_lifetime  "last-read", or "step": copies live until the end of the step (Fluid)
     share_transfers    whether one transferred copy serves several readers (Fluid: no)
     scratch_bytes      the most scratch that one kernel call may plan for
+    outputs            "arena", or "caller": written into arrays of the caller's where that can be
     """
 
     transfer: TransferPolicy = "publish"
@@ -42,12 +44,14 @@ class LoweringOptions:
     transfer_lifetime: Literal["last-read", "step"] = "last-read"
     share_transfers: bool = False
     scratch_bytes: int = scratch_limit()
+    outputs: Literal["arena", "caller"] = "arena"
 
     def __post_init__(self) -> None:
         for name, choices in (
             ("transfer", TRANSFER_POLICIES),
             ("free", ("eager", "never")),
             ("transfer_lifetime", ("last-read", "step")),
+            ("outputs", ("arena", "caller")),
         ):
             if getattr(self, name) not in choices:
                 raise OptionError(f"{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
@@ -92,6 +96,8 @@ class _Lowering:
             whole = frozenset(id for id, draft in enumerate(drafts) if copies_to_end and draft.transfer)
             instructions, moved = split_at_gaps(instructions, drafts, results, sizes, whole)
             results = tuple(moved)
+        if options.outputs == "caller":
+            self.decisions += give_to_caller(graph, self.machine.host.name, drafts, results)
         instructions = insert_frees(instructions, drafts, (*results, *finals), options.free, copies_to_end)
         program = Program(
             self.machine, tuple(instructions), finish_buffers(instructions, drafts), feeds, params, results, finals,

@@ -1,9 +1,9 @@
 """A program: a straight list of instructions over buffers, each on one device. Data only.
 
 Holds true: `buffers[i].id == i`. A buffer in an arena is first touched at `start` and freed before `end` (half-open,
-in positions of `instructions`); feeds and parameters are spaces of their own that live all the time. Instructions
-name bytes (buffer and offset), never values: what `Operand.value` says is what the compiler *meant*, for people; the
-validator believes none of it.
+in positions of `instructions`); feeds, parameters and outputs in arrays of the caller's are spaces of their own that
+live all the time. Instructions name bytes (buffer and offset), never values: what `Operand.value` says is what the
+compiler *meant*, for people; the validator believes none of it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ __all__ = [
 ]
 
 TransferPolicy = Literal["fluid-1.5", "publish", "outer"]
-#: Where a buffer lies: in the device's packed arena, or in an allocation of its own that holds one feed or parameter.
-Space = Literal["arena", "feed", "param"]
+#: Where a buffer lies: in the device's packed arena, or in an allocation of its own that holds one feed, parameter or
+#: output (an array of the caller's).
+Space = Literal["arena", "feed", "param", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class ProgramBuffer:
     """Bytes of one device with one lifetime.
 
     name   for people: the variable that made it, `node/variable` for a transfer-scope copy
-    space  "arena": placed by packing; "feed", "param": an allocation of its own
+    space  "arena": placed by packing; "feed", "param", "output": an allocation of its own
     transfer   whether it is a transfer-scope copy
     pinned   whether no instruction may write it: an undonated feed, a parameter that nobody updates
     """
