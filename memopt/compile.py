@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from memopt.errors import CapacityError, OptionError
 from memopt.export import load_json, save_json
 from memopt.ir import Graph, verify
 from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower, resolve_devices
-from memopt.ordering import order_plan
+from memopt.ordering import Pairs, Place, order_plan
 from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
@@ -173,20 +174,19 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     for result in run_pipeline(graph, chosen, observer):
         decisions.extend(result.decisions)
     program, lowered = lower(graph, machine, options)
-    packings = {d.name: _pack(program, d.name, d.alignment, pack_seconds) for d in machine.all_devices}
+    place = _placing(program, pack_seconds)
     plan = Plan(
         graph,
         program,
-        _slots(program, packings),
-        {name: _use(program, name, packing) for name, packing in packings.items()},
+        *place(()),
         (*decisions, *lowered),
         passes if isinstance(passes, str) else "+".join(one.name for one in chosen) or "none",
         kept,
         recipe,
     )
-    _check_capacity(plan)
     if order == "any":
-        plan = replace(plan, decisions=(*plan.decisions, *order_plan(plan)))
+        plan = order_plan(plan, place)
+    _check_capacity(plan)
     if validate:
         validate_plan(plan, order=order)
     return plan
@@ -214,20 +214,42 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
     return replace(plan)
 
 
-def packing_problem(program: Program, device: str, alignment: int = 1) -> PackingProblem:
-    """The arena of `device` as a packing problem: one buffer for each of the program's; ids are buffer numbers."""
-    return PackingProblem(
-        tuple(
-            PackingBuffer(str(b.id), b.size_bytes, b.start, max(b.end, b.start + 1), alignment)
-            for b in program.buffers
-            if b.device == device and b.space == "arena"
-        )
-    )
+def packing_problem(program: Program, device: str, alignment: int = 1, apart: Pairs = ()) -> PackingProblem:
+    """The arena of `device` as a packing problem: one buffer for each of the program's; ids are buffer numbers.
+
+    For each pair in `apart` there is a moment after the program's end at which these two buffers are live, and no
+    other: so they must not overlap, and nothing else is asked.
+    """
+    end = len(program.instructions) + 1
+    moments: dict[int, list[int]] = {}
+    for moment, pair in enumerate(apart, end):
+        for number in pair:
+            moments.setdefault(number, []).append(moment)
+    buffers = []
+    for b in program.buffers:
+        if b.device == device and b.space == "arena":
+            pieces = [(b.start, max(b.end, b.start + 1)), *((m, m + 1) for m in moments.get(b.id, ()))]
+            gaps = tuple((a[1], b[0]) for a, b in itertools.pairwise(pieces) if a[1] < b[0])
+            buffers.append(PackingBuffer(str(b.id), b.size_bytes, b.start, pieces[-1][1], alignment, gaps=gaps))
+    return PackingProblem(tuple(buffers))
 
 
-def _pack(program: Program, device: str, alignment: int, seconds: float) -> PackingPlan:
+def _placing(program: Program, seconds: float) -> Place:
+    """Packs the program's arenas; one whose problem is the same as before is not packed again."""
+    known: dict[str, PackingPlan] = {}
+
+    def place(apart: Pairs) -> tuple[tuple[Slot, ...], dict[str, DeviceUse]]:
+        for device in program.machine.all_devices:
+            problem = packing_problem(program, device.name, device.alignment, apart)
+            if device.name not in known or known[device.name].problem != problem:
+                known[device.name] = _pack(problem, seconds)
+        return _slots(program, known), {name: _use(program, name, packing) for name, packing in known.items()}
+
+    return place
+
+
+def _pack(problem: PackingProblem, seconds: float) -> PackingPlan:
     """`best` begins with `fast`, and ends there where that meets the lower bound."""
-    problem = packing_problem(program, device, alignment)
     return pack(problem, effort="best", time_limit=seconds) if seconds > 0 else pack(problem, effort="fast")
 
 
