@@ -36,7 +36,7 @@ class Device:
     """One address space.
 
     name        its name; `host` is the machine's host
-    capacity_bytes  the most that arena, scratch, feeds and parameters may take together; None: no limit
+    capacity_bytes  the most that arena, scratch, feeds, parameters and outputs may take together; None: no limit
     lacks       ops that have no kernel here; their nodes run on the host instead
     dtypes      graph dtype -> the dtype in which its kernels want it (`{"float64": "float32"}`)
     layouts     op -> the layout that its kernel wants (`{"Conv": "NHWC"}`)

@@ -9,6 +9,7 @@ from memopt.ir import Graph, Value
 from memopt.lowering.program import Result
 from memopt.ops import DEFAULT_LAYOUT
 from memopt.validate.explain import check_holds
+from memopt.validate.outputs import check_output_spaces
 from memopt.validate.spaces import NCHW, Image, Place
 from memopt.validate.state import State
 
@@ -114,6 +115,7 @@ def finish(state: State) -> None:
             state.say("malformed", name, f"node {node.name} ({node.op}) never runs")
     for value, result in _results(state, state.program.results, state.graph.outputs, "output").items():
         _check_output(state, value, result)
+    check_output_spaces(state)
     last_of = last_values(state.graph)
     for param, last in last_of.items():
         _check_home(state, param, last, "lost-parameter")

@@ -57,8 +57,8 @@ def _is_sound(index: int, buffer: ProgramBuffer, slot: Slot, devices: Mapping[st
         why = f"is one of {buffer.device}, but its slot is on {slot.device}"
     elif buffer.size_bytes < 0 or slot.offset < 0:
         why = f"has {buffer.size_bytes} bytes at offset {slot.offset}"
-    elif buffer.space not in ("arena", "feed", "param"):
-        why = f"is in the space {buffer.space!r}; there are arena, feed and param"
+    elif buffer.space not in ("arena", "feed", "param", "output"):
+        why = f"is in the space {buffer.space!r}; there are arena, feed, param and output"
     elif not (slot.space == "arena" if buffer.space == "arena" else str(slot.space).startswith(f"{buffer.space}:")):
         why = f"is in the space {buffer.space!r}, but its slot is in {slot.space!r}"
     if why:
@@ -108,12 +108,13 @@ def check_sizes(plan: MemoryPlan, report: Report) -> None:
         need = _arena_and_others(plan, device.name) + max(scratch.get(device.name, 0), use.scratch_bytes if use else 0)
         if need > device.capacity_bytes:
             over = f"{device.capacity_bytes} bytes; it lacks {format_bytes(need - device.capacity_bytes)}"
-            message = f"{device.name} needs {need} bytes for arena, scratch, feeds and parameters, but has {over}"
+            what = "arena, scratch, feeds, parameters and outputs"
+            message = f"{device.name} needs {need} bytes for {what}, but has {over}"
             report.add(Finding("out-of-bounds", None, "", message, "", device.name, None, device.capacity_bytes, need))
 
 
 def _arena_and_others(plan: MemoryPlan, device: str) -> int:
-    """Bytes of the device's arena (as high as planned, or as its slots reach) and of its feeds and parameters."""
+    """Bytes of the device's arena (as high as planned, or as its slots reach) and of all that lies beside it."""
     use = plan.devices.get(device)
     ends: dict[str, int] = {"arena": use.height_bytes if use else 0}
     for slot in plan.slots:
