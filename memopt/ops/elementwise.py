@@ -143,7 +143,8 @@ def _kernel(name: str) -> Callable[[KernelQuery], KernelCall | None]:
         if output is None:
             return None
         form = scalar_form(name, inputs, output, query.attrs)
-        return None if form is None else loop_call(form, inputs, output, query.layout)
+        placed = [query.stride_of(i) for i in range(len(inputs))]
+        return None if form is None else loop_call(form, inputs, output, query.layout, placed)
 
     return kernel
 
@@ -160,6 +161,7 @@ def _spec(entry: Entry) -> OpSpec:
         attrs=entry.attrs,
         inplace=tuple(InplacePair(0, i, inplace_over(i), repeats=True) for i in range(num_pairs)),
         kernel=_kernel(entry.name),
+        strided=(-1,),
         layouts=(ANY_LAYOUT,),
         gradient=GRADIENTS.get(entry.name),
     )
