@@ -1,7 +1,8 @@
 """Kernels: matrix products by BLAS, on flat arrays.
 
 Holds true: a product of one row or one column goes to the matrix-vector routine, which reads the matrix once, where it
-lies; `?gemm` would first copy it. beta = 0 never reads what the output held.
+lies; `?gemm` would first copy it. beta = 0 never reads what the output held. A factor may have gaps between its rows
+(`lda`, `ldb`: elements from one stored row to the next); the result is contiguous.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ def _openblas_calls() -> tuple[Callable[[], int], Callable[[ctypes.c_int], None]
 
 
 @intrinsic
-def _call_gemv(typingctx, address, trans, m, n, alpha, a, lda, x, beta, y):
-    """Call a Fortran `?gemv` at `address`, with vectors that are contiguous."""
-    signature = types.void(address, trans, m, n, alpha, a, lda, x, beta, y)
+def _call_gemv(typingctx, address, trans, m, n, alpha, a, lda, x, incx, beta, y):
+    """Call a Fortran `?gemv` at `address`, with a result that is contiguous."""
+    signature = types.void(address, trans, m, n, alpha, a, lda, x, incx, beta, y)
 
     def codegen(context, builder, sig, args):
-        (addr, trans, m, n, alpha, a, lda, x, beta, y) = args
+        (addr, trans, m, n, alpha, a, lda, x, incx, beta, y) = args
         byte, word = llvm.IntType(8), llvm.IntType(32)
 
         def slot(value, to):
@@ -71,7 +72,7 @@ def _call_gemv(typingctx, address, trans, m, n, alpha, a, lda, x, beta, y):
         one = slot(llvm.Constant(word, 1), word)
         operands = [
             slot(trans, byte), slot(m, word), slot(n, word), slot(alpha, None), pointer(a), slot(lda, word),
-            pointer(x), one, slot(beta, None), pointer(y), one,
+            pointer(x), slot(incx, word), slot(beta, None), pointer(y), one,
         ]  # fmt: skip
         kind = llvm.FunctionType(llvm.VoidType(), [byte.as_pointer()] * len(operands))
         builder.call(builder.inttoptr(addr, kind.as_pointer()), operands)
@@ -80,31 +81,35 @@ def _call_gemv(typingctx, address, trans, m, n, alpha, a, lda, x, beta, y):
     return signature, codegen
 
 
-def gemv(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
-    """y = alpha * op(A) x + beta * y, row-major, on flat arrays: op(A) is m x n, contiguous (n x m if `trans`).
+def gemv(address, m, n, alpha, a, a_at, lda, trans, x, x_at, incx, beta, y, y_at):
+    """y = alpha * op(A) x + beta * y, row-major, on flat arrays.
 
-    `address` is that of `sgemv` or `dgemv`, after the arrays' dtype.
+    A is `a[a_at:]` with row stride `lda` (elements): op(A) is m x n, transposed from n x m if `trans`. x is every
+    `incx`-th element from `x[x_at]` on; y is contiguous. `address` is that of `sgemv` or `dgemv`, after the arrays'
+    dtype.
     """
-    matrix = a.reshape(-1)[a_at : a_at + m * n]
-    op = matrix.reshape(n, m).T if trans else matrix.reshape(m, n)
+    rows, columns = (n, m) if trans else (m, n)
+    size = a.itemsize
+    matrix = np.lib.stride_tricks.as_strided(a.reshape(-1)[a_at:], (rows, columns), (lda * size, size))
+    vector = np.lib.stride_tricks.as_strided(x.reshape(-1)[x_at:], (n,), (incx * size,))
     out = y.reshape(-1)[y_at : y_at + m]
-    out[...] = alpha * (op @ x.reshape(-1)[x_at : x_at + n]) + (beta * out if beta != 0 else 0)
+    out[...] = alpha * ((matrix.T if trans else matrix) @ vector) + (beta * out if beta != 0 else 0)
 
 
 @overload(gemv, inline="never")
-def _gemv_jitted(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
+def _gemv_jitted(address, m, n, alpha, a, a_at, lda, trans, x, x_at, incx, beta, y, y_at):
     size = a.dtype.bitwidth // 8
     real = np.float32 if size == 4 else np.float64
 
-    def call(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
+    def call(address, m, n, alpha, a, a_at, lda, trans, x, x_at, incx, beta, y, y_at):
         if m > 0 and n > 0:
             _call_gemv(
                 address,
                 78 if trans else 84,  # Fortran reads the matrix as its transpose
                 m if trans else n, n if trans else m,
                 real(alpha),
-                a.ctypes.data + a_at * size, m if trans else n,
-                x.ctypes.data + x_at * size,
+                a.ctypes.data + a_at * size, lda,
+                x.ctypes.data + x_at * size, incx,
                 real(beta),
                 y.ctypes.data + y_at * size,
             )  # fmt: skip
@@ -113,39 +118,41 @@ def _gemv_jitted(address, m, n, alpha, a, a_at, trans, x, x_at, beta, y, y_at):
 
 
 @register_jitable
-def _product(routine, vector_routine, m, n, k, alpha, a, a_at, trans_a, b, b_at, trans_b, beta, c, c_at):
-    """C = alpha op(A) op(B) + beta C, all contiguous, by the fitting routine."""
+def _product(routine, vector_routine, m, n, k, alpha, a, a_at, lda, trans_a, b, b_at, ldb, trans_b, beta, c, c_at):
+    """C = alpha op(A) op(B) + beta C, by the fitting routine; C is contiguous."""
     if m == 1:
-        gemv(vector_routine, n, k, alpha, b, b_at, not trans_b, a, a_at, beta, c, c_at)
+        step = lda if trans_a else 1
+        gemv(vector_routine, n, k, alpha, b, b_at, ldb, not trans_b, a, a_at, step, beta, c, c_at)
     elif n == 1:
-        gemv(vector_routine, m, k, alpha, a, a_at, trans_a, b, b_at, beta, c, c_at)
+        step = 1 if trans_b else ldb
+        gemv(vector_routine, m, k, alpha, a, a_at, lda, trans_a, b, b_at, step, beta, c, c_at)
     else:
-        lda = m if trans_a else k
-        ldb = k if trans_b else n
         gemm(routine, m, n, k, alpha, a, a_at, lda, trans_a, b, b_at, ldb, trans_b, beta, c, c_at, n)
 
 
 @register_jitable
 def matmul(
-    out, a, b, routine, vector_routine, m, n, k, trans_a, trans_b, alpha,
+    out, a, b, routine, vector_routine, m, n, k, trans_a, lda, trans_b, ldb, alpha,
     size0, a_step0, b_step0, size1, a_step1, b_step1, size2, a_step2, b_step2,
 ):  # fmt: skip
-    """A batch of products alpha op(A) op(B) over three axes; steps are in matrices, 0 where that operand is the same.
+    """A batch of products alpha op(A) op(B) over three axes; steps are in elements, 0 where that operand is the same.
     """
     ta, tb = trans_a != 0, trans_b != 0
     at = 0
     for i in range(size0):
         for j in range(size1):
             for e in range(size2):
-                a_at = (i * a_step0 + j * a_step1 + e * a_step2) * m * k
-                b_at = (i * b_step0 + j * b_step1 + e * b_step2) * k * n
-                _product(routine, vector_routine, m, n, k, alpha, a, a_at, ta, b, b_at, tb, 0.0, out, at)
+                a_at = i * a_step0 + j * a_step1 + e * a_step2
+                b_at = i * b_step0 + j * b_step1 + e * b_step2
+                _product(routine, vector_routine, m, n, k, alpha, a, a_at, lda, ta, b, b_at, ldb, tb, 0.0, out, at)
                 at += m * n
     return STATUS_OK
 
 
 @register_jitable
-def gemm_add(out, a, b, c, routine, vector_routine, m, n, k, trans_a, trans_b, alpha, beta, row_step, column_step):
+def gemm_add(
+    out, a, b, c, routine, vector_routine, m, n, k, trans_a, lda, trans_b, ldb, alpha, beta, row_step, column_step
+):  # fmt: skip
     """alpha op(A) op(B) + beta C; C is `c[row * row_step + column * column_step]`, or the output's own bytes."""
     if beta != 0.0:
         for i in range(m):
@@ -159,5 +166,6 @@ def gemm_add(out, a, b, c, routine, vector_routine, m, n, k, trans_a, trans_b, a
                 for j in range(n):
                     line[j] = value
     keep = 1.0 if beta != 0.0 else 0.0
-    _product(routine, vector_routine, m, n, k, alpha, a, 0, trans_a != 0, b, 0, trans_b != 0, keep, out, 0)
+    ta, tb = trans_a != 0, trans_b != 0
+    _product(routine, vector_routine, m, n, k, alpha, a, 0, lda, ta, b, 0, ldb, tb, keep, out, 0)
     return STATUS_OK

@@ -2,21 +2,36 @@
 attributes).
 
 Holds true: float32 and float64 run by the BLAS routine of their type, other types as host calls; batches broadcast as
-in NumPy, and what need not be told apart is folded, so that a product with shared weights is one routine call.
+in NumPy, and what need not be told apart is folded, so that a product with shared weights is one routine call. A
+factor may be strided where BLAS can read its matrices as they lie: rows or columns are contiguous, and do not overlap.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.blas_rules import GRADIENTS
+from memopt.ops.movement_common import in_storage
 from memopt.ops.nn_common import Array, Arrays, flat, gemm_routine, kernel_dtype, need_same_dtype, present, wide
-from memopt.ops.spec import Attr, Attrs, InplacePair, Input, KernelCall, KernelQuery, OpSpec, Output, Routine, Types
+from memopt.ops.spec import (
+    ArrayArg,
+    Attr,
+    Attrs,
+    InplacePair,
+    Input,
+    KernelCall,
+    KernelQuery,
+    OpSpec,
+    Output,
+    Routine,
+    Types,
+)
+from memopt.strides import Strides, reshaped
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -64,44 +79,103 @@ def _reference_matmul(arrays: Arrays, attrs: Attrs, outputs: Sequence[TensorType
     return [np.asarray(product, dtype).reshape(outputs[0].shape)]
 
 
-def _fold_batch(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int, int]]:
-    """The broadcast batch as few axes as possible: (size, step of the left operand, of the right), in matrices."""
-    rank = max(len(left), len(right))
-    left, right = (1,) * (rank - len(left)) + tuple(left), (1,) * (rank - len(right)) + tuple(right)
+class _Factor(NamedTuple):
+    """op(X) as BLAS reads it: `rows` x `columns`, stored with `ld` elements from one row to the next; `turned` says
+    that it is the transpose of what is stored. `batch` axes step over the storage by `steps` elements.
+    """
+
+    rows: int
+    columns: int
+    turned: bool
+    ld: int
+    batch: tuple[int, ...] = ()
+    steps: Strides = ()
+
+
+def _in_rows(shape: Sequence[int], steps: Strides) -> tuple[bool, int] | None:
+    """(whether its columns are the stored rows, elements from one stored row to the next) of the matrices in the last
+    two axes; None if neither rows nor columns are contiguous, or they overlap.
+    """
+    rows, columns = shape[-2:]
+    down, right = steps[-2:]
+    if columns == 1 or right == 1:
+        step = columns if rows == 1 else down
+        return (False, step) if step >= columns else None
+    if rows == 1 or down == 1:
+        return (True, right) if right >= rows else None
+    return None
+
+
+def _factor(query: KernelQuery, index: int, flag: str, *, rows_run_on: bool = False) -> _Factor | None:
+    """Input `index`, transposed if the attribute `flag` says so; None where BLAS cannot read it in its strides.
+
+    `rows_run_on`: the batch is more rows, if its strides allow that.
+    """
+    shape, steps = present(query.inputs, index, flag).shape, in_storage(query, index)[1]
+    if len(shape) == 1:  # a row on the left, a column on the right
+        shape, steps = ((1, *shape), (0, *steps)) if index == 0 else ((*shape, 1), (*steps, 0))
+    turn = bool(query.attrs.get(flag))
+    if rows_run_on and not turn:
+        folded = (math.prod(shape[:-1]), shape[-1])
+        whole = reshaped(shape, steps, folded)
+        if whole is not None and _in_rows(folded, whole) is not None:
+            shape, steps = folded, whole
+    found = _in_rows(shape, steps)
+    if found is None:
+        return None
+    rows, columns = reversed(shape[-2:]) if turn else shape[-2:]
+    return _Factor(rows, columns, found[0] != turn, found[1], shape[:-2], steps[:-2])
+
+
+def _fold_batch(left: _Factor, right: _Factor) -> list[tuple[int, int, int]]:
+    """The broadcast batch as few axes as possible: (size, step of the left operand, of the right), in elements."""
+    rank = max(len(left.batch), len(right.batch))
+    sides = []
+    for factor in (left, right):
+        steps = (step if size > 1 else 0 for size, step in zip(factor.batch, factor.steps, strict=True))
+        pad = rank - len(factor.batch)
+        sides.append(((1,) * pad + factor.batch, (0,) * pad + tuple(steps)))
+    (sizes_left, steps_left), (sizes_right, steps_right) = sides
     axes: list[tuple[int, int, int]] = []
-    step_left = step_right = 1
-    for size_left, size_right in zip(reversed(left), reversed(right), strict=True):
-        size = max(size_left, size_right)
-        step = (size, step_left if size_left > 1 else 0, step_right if size_right > 1 else 0)
-        step_left, step_right = step_left * size_left, step_right * size_right
+    for axis in range(rank - 1, -1, -1):
+        size, step_left, step_right = max(sizes_left[axis], sizes_right[axis]), steps_left[axis], steps_right[axis]
         if size == 1:
             continue
-        if axes and step[1] == axes[0][0] * axes[0][1] and step[2] == axes[0][0] * axes[0][2]:
+        if axes and (step_left, step_right) == (axes[0][0] * axes[0][1], axes[0][0] * axes[0][2]):
             axes[0] = (axes[0][0] * size, *axes[0][1:])
         else:
-            axes.insert(0, step)
+            axes.insert(0, (size, step_left, step_right))
     return axes
 
 
 def _kernel_matmul(query: KernelQuery) -> KernelCall | None:
-    a, b = query.inputs[0], query.inputs[1]
     dtype = kernel_dtype(query)
-    if dtype is None or a is None or b is None:
+    if dtype is None:
         return None
-    left, right = _matrix_shapes(a, b, query.attrs)
-    trans = [int(bool(query.attrs.get(name))) for name in ("transA", "transB")]
-    rows, depth, columns = left[-2], left[-1], right[-1]
-    batch_left, batch_right = left[:-2], right[:-2]
-    if math.prod(batch_right) == 1 and not trans[0]:  # shared weights: the batch is more rows
-        rows, batch_left, batch_right = rows * math.prod(batch_left), (), ()
-    axes = _fold_batch(batch_left, batch_right)
+    shared = math.prod(present(query.inputs, 1, "B").shape[:-2]) == 1  # weights: the batch is more rows
+    left, right = _factor(query, 0, "transA", rows_run_on=shared), _factor(query, 1, "transB")
+    if left is None or right is None:
+        return None
+    axes = _fold_batch(left, right)
     if len(axes) > _BATCH_AXES:
         return None
     axes = [(1, 0, 0)] * (_BATCH_AXES - len(axes)) + axes
-    arrays = (flat("out", 0, query.outputs[0]), flat("in", 0, a), flat("in", 1, b))
+    arrays = (flat("out", 0, query.outputs[0]), *_factor_arrays(query))
     alpha = float(cast(float, query.attrs.get("alpha", 1.0)))
     steps = tuple(number for axis in axes for number in axis)
-    return KernelCall("blas.matmul", arrays, (*_routines(dtype), rows, columns, depth, *trans, alpha, *steps))
+    return KernelCall("blas.matmul", arrays, (*_product_scalars(dtype, left, right), alpha, *steps))
+
+
+def _factor_arrays(query: KernelQuery) -> tuple[ArrayArg, ArrayArg]:
+    """The storage of both factors."""
+    a, b = (flat("in", index, in_storage(query, index)[0]) for index in (0, 1))
+    return a, b
+
+
+def _product_scalars(dtype: str, left: _Factor, right: _Factor) -> tuple[Routine | int, ...]:
+    """Routines, sizes, and how both factors are stored."""
+    stored = (int(left.turned), left.ld, int(right.turned), right.ld)
+    return (*_routines(dtype), left.rows, right.columns, left.columns, *stored)
 
 
 def _routines(dtype: str) -> tuple[Routine, Routine]:
@@ -154,23 +228,24 @@ def _scaled(array: Array, factor: float) -> Array:
 
 
 def _kernel_gemm(query: KernelQuery) -> KernelCall | None:
-    a, b = query.inputs[0], query.inputs[1]
     dtype = kernel_dtype(query)
-    if dtype is None or a is None or b is None:
+    if dtype is None:
         return None
     attrs = query.attrs
-    rows, columns, depth = _gemm_sizes(query.inputs, attrs)
+    left, right = _factor(query, 0, "transA"), _factor(query, 1, "transB")
+    if left is None or right is None:
+        return None
     addend = query.inputs[2] if len(query.inputs) > 2 else None
     beta = float(cast(float, attrs["beta"])) if addend is not None else 0.0
     step_row = step_column = 0
     if addend is not None:
         shape = (1,) * (2 - addend.rank) + addend.shape
         step_row, step_column = (shape[1] if shape[0] > 1 else 0), (1 if shape[1] > 1 else 0)
-    source = flat("in", 2, addend) if addend is not None else flat("in", 0, a)
-    arrays = (flat("out", 0, query.outputs[0]), flat("in", 0, a), flat("in", 1, b), source)
-    trans = (int(bool(attrs["transA"])), int(bool(attrs["transB"])))
+    factors = _factor_arrays(query)
+    source = flat("in", 2, addend) if addend is not None else factors[0]
+    arrays = (flat("out", 0, query.outputs[0]), *factors, source)
     alpha = float(cast(float, attrs["alpha"]))
-    scalars = (*_routines(dtype), rows, columns, depth, *trans, alpha, beta, step_row, step_column)
+    scalars = (*_product_scalars(dtype, left, right), alpha, beta, step_row, step_column)
     return KernelCall("blas.gemm_add", arrays, scalars)
 
 
@@ -194,6 +269,7 @@ def _matmul_spec(name: str, attrs: dict[str, Attr]) -> OpSpec:
         reference=_reference_matmul,
         attrs=attrs,
         kernel=_kernel_matmul,
+        strided=(0, 1),
         gradient=GRADIENTS[name],
     )
 
@@ -210,6 +286,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={**_SCALED, "beta": Attr("float", 1.0)},
         inplace=(InplacePair(0, 2, _not_full),),
         kernel=_kernel_gemm,
+        strided=(0, 1),
         gradient=GRADIENTS["Gemm"],
     ),
 )
