@@ -4,6 +4,7 @@ A pass imports memopt's doors and no other pass. memopt finds what is here by en
 """
 
 from memopt.pipeline import Pass
+from passes.fuse_conv_add import FuseConvAdd
 from passes.inplace_rename import InplaceRename
 from passes.inplace_share import InplaceShare
 from passes.reuse_rename import ReuseRename
@@ -16,6 +17,7 @@ __all__ = [
     "RENAME",
     "SHARE",
     "STRATEGIES",
+    "FuseConvAdd",
     "InplaceRename",
     "InplaceShare",
     "ReuseRename",

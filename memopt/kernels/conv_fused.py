@@ -142,27 +142,31 @@ def pointwise_blocks(
 @register_jitable
 def direct(
     out, x, weights, bias, scale, shift, mean, var, z, scratch,
-    batch, channels, maps, group, has_bias, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow,
+    batch, channels, maps, group, has_bias, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow, block_rows,
     epsilon, has_norm, has_z, relu,
 ):  # fmt: skip
-    """As `conv.conv_direct`; scratch holds one output row."""
+    """As `conv.conv_direct`; scratch holds `block_rows` output rows of one map."""
     inner, outer = inner_range(left, sw, ow, w, kw, dw)
     in_group, out_group = channels // group, maps // group
     for n in range(batch):
         for m in range(maps):
             image = (n * channels + m // out_group * in_group) * h * w
             start = bias[m] if has_bias else 0.0
-            for row in range(oh):
-                fill(scratch, 0, ow, start)
-                for c in range(in_group):
-                    for i in range(kh):
-                        line = row * sh + i * dh - top
-                        if 0 <= line < h:
-                            tap = ((m * in_group + c) * kh + i) * kw
-                            line_at = image + (c * h + line) * w
-                            add_taps(scratch, 0, ow, x, line_at, w, weights, tap, kw, sw, dw, left, inner, outer)
-                at = ((n * maps + m) * oh + row) * ow
+            for first in range(0, oh, block_rows):
+                count = min(block_rows, oh - first)
+                fill(scratch, 0, count * ow, start)
+                for row in range(count):
+                    for c in range(in_group):
+                        for i in range(kh):
+                            line = (first + row) * sh + i * dh - top
+                            if 0 <= line < h:
+                                tap = ((m * in_group + c) * kh + i) * kw
+                                line_at = image + (c * h + line) * w
+                                add_taps(
+                                    scratch, row * ow, ow, x, line_at, w, weights, tap, kw, sw, dw, left, inner, outer
+                                )  # fmt: skip
+                at = ((n * maps + m) * oh + first) * ow
                 finish_run(
-                    out, at, z, scratch, 0, ow, m, scale, shift, mean, var, epsilon, has_norm, has_z, relu
+                    out, at, z, scratch, 0, count * ow, m, scale, shift, mean, var, epsilon, has_norm, has_z, relu
                 )  # fmt: skip
     return STATUS_OK

@@ -50,6 +50,8 @@ _NORM = ("scale", "shift", "mean", "var")
 #: The first input of `_NORM`, and the addend.
 _SCALE, _ADDEND = 3, 7
 _ACTIVATIONS = ("", "Relu")
+#: The most elements of one map in a block of a depthwise convolution: they stay in the first cache.
+_DIRECT_ELEMENTS = 4096
 
 
 def _infer(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
@@ -94,7 +96,9 @@ def _cut(query: KernelQuery) -> tuple[str, Window, Blocks] | None:
     window = window_over(data.shape[2:], weights.shape[2:], query.attrs)
     group, limit = groups(query.attrs), query.scratch_bytes // itemsize(dtype)
     if is_direct(weights.shape[0], group):
-        return dtype, window, Blocks(1, window.out[-1], window.out[-1])
+        width = window.out[-1]
+        columns = width * _even(window.num_positions // width, max(min(limit, _DIRECT_ELEMENTS) // width, 1))
+        return dtype, window, Blocks(1, columns, columns)
     rows = weights.shape[0] // group
     if window.plain:
         columns = _even(window.num_positions, max(limit // rows, 1))
@@ -136,7 +140,7 @@ def _kernel(query: KernelQuery) -> KernelCall | None:
     )
     routine = Routine(gemm_routine(dtype))
     if is_direct(weights.shape[0], group):
-        return KernelCall("conv_fused.direct", arrays, (*sizes, *geometry(window), *finish))
+        return KernelCall("conv_fused.direct", arrays, (*sizes, *geometry(window), blocks.columns // window.out[-1], *finish))
     if window.plain:
         scalars = (routine, *sizes, window.num_positions, blocks.columns, *finish)
         return KernelCall("conv_fused.pointwise_blocks", arrays, scalars)
