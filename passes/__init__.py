@@ -4,12 +4,14 @@ A pass imports memopt's doors and no other pass. memopt finds what is here by en
 """
 
 from memopt.pipeline import Pass
+from passes.fold_pad import FoldPad
 from passes.fuse_conv_add import FuseConvAdd
 from passes.inplace_rename import InplaceRename
 from passes.inplace_share import InplaceShare
 from passes.reuse_rename import ReuseRename
 from passes.reuse_share import ReuseShare
 from passes.share_concat import ShareConcat
+from passes.share_views import ShareViews
 
 __all__ = [
     "BEST",
@@ -17,12 +19,14 @@ __all__ = [
     "RENAME",
     "SHARE",
     "STRATEGIES",
+    "FoldPad",
     "FuseConvAdd",
     "InplaceRename",
     "InplaceShare",
     "ReuseRename",
     "ReuseShare",
     "ShareConcat",
+    "ShareViews",
 ]
 
 #: No pass: each value has its own variable and buffer; freeing and packing still act.

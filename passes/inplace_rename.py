@@ -89,7 +89,7 @@ def inplace_rename_fluid(graph: Graph, min_elements: int) -> list[tuple[Candidat
     rules = _Fluid15(graph, min_elements)
     verdicts: list[tuple[Candidate, Verdict]] = []
     for step, node in enumerate(graph.nodes):
-        for candidate in candidates_of(node, step):
+        for candidate in candidates_of(graph, node, step):
             refusal = rules.refusal(candidate)
             if refusal is not None:
                 verdicts.append((candidate, Verdict(False, *refusal, candidate.output.nbytes)))

@@ -75,7 +75,7 @@ def inplace_share_fluid(graph: Graph) -> list[tuple[Candidate, Verdict]]:
     rules = _Fluid16(graph)
     verdicts: list[tuple[Candidate, Verdict]] = []
     for step, node in enumerate(graph.nodes):
-        for candidate in candidates_of(node, step):
+        for candidate in candidates_of(graph, node, step):
             refusal = rules.refusal(candidate)
             if refusal is not None:
                 verdicts.append((candidate, Verdict(False, *refusal, candidate.output.nbytes)))

@@ -1,9 +1,18 @@
 """What passes, orders and reports ask of a graph: liveness, aliases, occupancy, and who may share with whom."""
 
-from memopt.analysis.alias import Aliases, Run, analyze_aliases, joined_at, view_source
+from memopt.analysis.alias import (
+    Aliases,
+    Run,
+    analyze_aliases,
+    joined_at,
+    joined_in,
+    view_in,
+    view_source,
+)
 from memopt.analysis.floor import needed_bytes
 from memopt.analysis.inplace import walk_inplace
 from memopt.analysis.joining import JoinPart, walk_joins
+from memopt.analysis.levels import Fusion, Levels
 from memopt.analysis.liveness import (
     Interval,
     Kept,
@@ -31,6 +40,7 @@ from memopt.analysis.sharing import (
     pinned_variables,
     where_read,
 )
+from memopt.analysis.stepping import ViewCandidate, walk_views
 
 __all__ = [
     "AddedEdge",
@@ -38,9 +48,11 @@ __all__ = [
     "Body",
     "Candidate",
     "ExecutionOrder",
+    "Fusion",
     "Interval",
     "JoinPart",
     "Kept",
+    "Levels",
     "Liveness",
     "Occupancy",
     "Order",
@@ -49,6 +61,7 @@ __all__ = [
     "Run",
     "Tenant",
     "Verdict",
+    "ViewCandidate",
     "WantedEdge",
     "add_edges",
     "analyze_aliases",
@@ -59,6 +72,7 @@ __all__ = [
     "candidates_of",
     "check_order",
     "joined_at",
+    "joined_in",
     "judge",
     "live_profile",
     "needed_bytes",
@@ -69,9 +83,11 @@ __all__ = [
     "pinned_variables",
     "profile_of",
     "updated_value",
+    "view_in",
     "view_source",
     "walk_inplace",
     "walk_joins",
     "walk_reuse",
+    "walk_views",
     "where_read",
 ]

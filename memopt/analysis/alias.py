@@ -3,7 +3,9 @@
 Holds true: `root(value)` is `(r, d)` where `r` is no view, and `value`'s bytes are `r`'s bytes from `d` on, unchanged
 and in order. `runs(value)` goes on through joins (`Concat`): it cuts the value into the fewest runs of bytes of values
 that are neither views nor joined. Two values hold the same content in bytes that both cover if their runs say so;
-`agree` asks that. What a value *holds* is said here; where it is *stored* is `graph.storage`. Linear in nodes and runs.
+`agree` asks that. What a value *holds* is said here; where it is *stored* is `graph.storage`, which counts in one case:
+a value that is stored in strides covers, from its first to its last element, bytes of the value that it is a view of,
+and is said to hold those. Linear in nodes and runs.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from memopt.ir import Graph, Value
+from memopt.ir import Graph, Storage, Value, stepped_view
+from memopt.types import itemsize
 
-__all__ = ["Aliases", "Run", "analyze_aliases", "joined_at", "view_source"]
+__all__ = ["Aliases", "Run", "analyze_aliases", "joined_at", "joined_in", "view_in", "view_source"]
 
 
 class Run(NamedTuple):
@@ -54,6 +57,19 @@ def joined_at(value: Value) -> list[tuple[int, Value, int]]:
     return found
 
 
+def view_in(storage: Storage, value: Value) -> tuple[Value, int] | None:
+    """As `view_source`, by how the source is stored: where in its bytes `value` is one run of them."""
+    view = stepped_view(storage, value)
+    if view is None:
+        return view_source(value) if not value.nbytes else None
+    return None if view.strides is not None else (view.source, view.first * itemsize(value.dtype))
+
+
+def joined_in(storage: Storage, value: Value) -> list[tuple[int, Value, int]]:
+    """As `joined_at`, without inputs that are stored in strides."""
+    return [part for part in joined_at(value) if storage.variable(part[1]).strides is None]
+
+
 class Aliases:
     """The root of each value, the values of each root, both in the order of definition, and the runs of each value."""
 
@@ -75,12 +91,22 @@ class Aliases:
         """What the value's bytes are, without gaps and in order; none if it has no bytes."""
         return self._runs[value]
 
+    def lay(self, value: Value, source: Value, low: int, num_bytes: int) -> tuple[Run, ...]:
+        """`value` is stored in strides, over bytes `[low, low + num_bytes)` of `source`. Returns its runs before."""
+        before = self._runs[value]
+        self._runs[value] = tuple(_cut(self._runs[source], low, low + num_bytes, -low))
+        return before
+
+    def take_back(self, value: Value, runs: tuple[Run, ...]) -> None:
+        """Undo `lay`."""
+        self._runs[value] = runs
+
     def agree(self, a: Value, b: Value, shift: int) -> bool:
         """Whether both hold the same content in all bytes that both cover, `b` starting at byte `shift` of `a`."""
-        low, high = max(0, shift), min(a.nbytes, shift + b.nbytes)
+        runs_a, runs_b = self._runs[a], self._runs[b]
+        low, high = max(0, shift), min(_end(runs_a), shift + _end(runs_b))
         if low >= high:
             return True
-        runs_a, runs_b = self._runs[a], self._runs[b]
         i, j = _run_at(runs_a, low), _run_at(runs_b, low - shift)
         while i < len(runs_a) and j < len(runs_b):
             run_a, run_b = runs_a[i], runs_b[j]
@@ -97,11 +123,18 @@ def analyze_aliases(graph: Graph) -> Aliases:
     """The aliases of all values of `graph`."""
     roots: dict[Value, tuple[Value, int]] = {}
     runs: dict[Value, tuple[Run, ...]] = {}
+    storage = graph.storage
     for value in graph.values:
-        source = view_source(value)
-        if source is None:
+        source = view_in(storage, value)
+        if storage.variable(value).strides is not None:
+            view = stepped_view(storage, value)
+            assert view is not None, "a value in strides is a view"
+            low = view.first * itemsize(value.dtype)
             roots[value] = (value, 0)
-            runs[value] = _joined(value, runs)
+            runs[value] = tuple(_cut(runs[view.source], low, low + storage.extent_bytes(value), -low))
+        elif source is None:
+            roots[value] = (value, 0)
+            runs[value] = _joined(value, runs, storage)
         else:
             root, offset = roots[source[0]]
             roots[value] = (root, offset + source[1])
@@ -109,11 +142,11 @@ def analyze_aliases(graph: Graph) -> Aliases:
     return Aliases(roots, runs)
 
 
-def _joined(value: Value, runs: dict[Value, tuple[Run, ...]]) -> tuple[Run, ...]:
+def _joined(value: Value, runs: dict[Value, tuple[Run, ...]], storage: Storage) -> tuple[Run, ...]:
     """The runs of a value that is no view: those of the inputs that it joins, and its own bytes between them."""
     found: list[Run] = []
     at = 0
-    for _, source, offset in sorted(joined_at(value), key=lambda part: part[2]):
+    for _, source, offset in sorted(joined_in(storage, value), key=lambda part: part[2]):
         if offset > at:
             found.append(Run(at, offset, value, at))
         found += _cut(runs[source], 0, source.nbytes, offset)
@@ -142,6 +175,10 @@ def _merged(runs: Iterable[Run]) -> list[Run]:
         else:
             found.append(run)
     return found
+
+
+def _end(runs: tuple[Run, ...]) -> int:
+    return runs[-1].high if runs else 0
 
 
 def _run_at(runs: tuple[Run, ...], byte: int) -> int:

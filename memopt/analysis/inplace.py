@@ -54,7 +54,7 @@ class _Walk:
         self.outputs: list[list[Candidate]] = []
         for step, node in enumerate(graph.nodes):
             by_output: dict[str, list[Candidate]] = {}
-            for candidate in candidates_of(node, step):
+            for candidate in candidates_of(graph, node, step):
                 by_output.setdefault(candidate.output.name, []).append(candidate)
             self.outputs += by_output.values()
 

@@ -19,7 +19,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from memopt.analysis.alias import joined_at, view_source
+from memopt.analysis.alias import joined_in, view_in
 from memopt.analysis.liveness import Kept
 from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.sharing import Reason, Verdict, where_read
@@ -96,9 +96,9 @@ def walk_joins(graph: Graph, object_to: Objection = lambda occupancy, bodies: No
 def _joins(graph: Graph) -> Iterator[_Join]:
     for step, node in enumerate(graph.nodes):
         for number, output in node.real_outputs:
-            if node.spec.join_of(number) is None or view_source(output) is not None:
+            if node.spec.join_of(number) is None or view_in(graph.storage, output) is not None:
                 continue
-            places = {index: offset for index, _, offset in joined_at(output)}
+            places = {index: offset for index, _, offset in joined_in(graph.storage, output)}
             inputs = [(i, value) for i, value in enumerate(node.inputs) if value is not None]
             yield _Join([JoinPart(node, step, output, value, i, places.get(i)) for i, value in inputs])
 

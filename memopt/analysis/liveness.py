@@ -123,7 +123,7 @@ def _kept(graph: Graph, heir: dict[Value, Value]) -> dict[Value, Kept]:
 def buffer_size(graph: Graph, buffer: Buffer) -> int:
     """Bytes of `buffer`: the end of the tenant that reaches furthest."""
     return max(
-        variable.offset + value.nbytes
+        variable.offset + graph.storage.extent_bytes(value)
         for variable in graph.storage.variables_of(buffer)
         for value in graph.storage.values_of(variable)
     )

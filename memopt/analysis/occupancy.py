@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from memopt.analysis.alias import analyze_aliases
 from memopt.analysis.liveness import Interval, analyze_liveness, profile_of
-from memopt.ir import Buffer, Graph, Node, Value, Variable
+from memopt.ir import Buffer, Graph, Node, SteppedView, Value, Variable
+from memopt.types import itemsize
 
 __all__ = ["Body", "Occupancy", "Tenant"]
 
@@ -74,7 +75,8 @@ class Occupancy:
                 for value in graph.storage.values_of(variable):
                     start, end = self.liveness.intervals[value]
                     low = variable.offset
-                    tenants.append(Tenant(end, start, order[value], low, low + value.nbytes, value))
+                    high = low + graph.storage.extent_bytes(value)
+                    tenants.append(Tenant(end, start, order[value], low, high, value))
             self._tenants[buffer] = sorted(tenants)
             self._span[buffer] = Interval(min(t.start for t in tenants), max(t.end for t in tenants))
             self._size[buffer] = max(t.high for t in tenants)
@@ -172,6 +174,27 @@ class Occupancy:
         part[other.start - span.start : other.end - span.start] -= self._size[moving]
         return int(part.max()) - peak
 
+    def rise_without(self, gone: Sequence[Buffer], holder: Buffer) -> int:
+        """By how many bytes the peak (of all homes together) rises if `holder` lives as long as the buffers that are
+        `gone` in its stead; 0 or less if it does not.
+        """
+        profile = np.sum(list(self._profiles.values()), axis=0)
+        before = int(profile.max())
+        held, size = self._span[holder], self._size[holder]
+        for buffer in gone:
+            start, end = self._span[buffer]
+            profile[start:end] -= self._size[buffer]
+        profile[held.end : max(held.end, *(self._span[buffer].end for buffer in gone))] += size
+        return int(profile.max()) - before
+
+    def meets(self, tenant: Tenant, into: Buffer) -> Tenant | None:
+        """The first tenant of `into` that needs bytes of `tenant` for other content while `tenant` is live."""
+        for other in self.tenants_after(into, tenant.start):
+            apart = tenant.end <= other.start or tenant.high <= other.low or other.high <= tenant.low
+            if not (apart or other.low == other.high or self.same_content(tenant, other)):
+                return other
+        return None
+
     def peak_with(self, bodies: Sequence[Body]) -> int:
         """The peak of their home if the bodies, which all have one home, became one buffer."""
         home = self.home(bodies[0].buffer)
@@ -198,6 +221,19 @@ class Occupancy:
         self._merge(moving, buffer, shift)
         for variable in storage.variables_of(moving):
             storage.share(variable, buffer, variable.offset + shift)
+
+    def lay(self, value: Value, view: SteppedView) -> None:
+        """Put `value`, which has a buffer of its own, where it is a view in strides. All variables stay."""
+        variable, source = self.graph.storage.variable(value), self.graph.storage.variable(view.source)
+        buffer, low = variable.buffer, view.first * itemsize(value.dtype)
+        variable.strides = view.strides
+        size = self.graph.storage.extent_bytes(value)
+        (tenant,) = self._tenants[buffer]
+        span = self._span[buffer]
+        self._profiles[self.home(buffer)][span.start : span.end] += size - self._size[buffer]
+        self._tenants[buffer], self._size[buffer] = [tenant._replace(high=tenant.low + size)], size
+        self.aliases.lay(value, view.source, low, size)
+        self.share(value, source.buffer, source.offset + low)
 
     def join(self, bodies: Sequence[Body]) -> None:
         """Make one buffer of the bodies: of the first one that starts lowest."""

@@ -146,7 +146,7 @@ class _Sweep:
     def _write(self, value: Value) -> list[Value]:
         """Put `value` where it is stored; returns the values of another content that were there."""
         variable = self._graph.storage.variable(value)
-        low, high = variable.offset, variable.offset + value.nbytes
+        low, high = variable.offset, variable.offset + self._graph.storage.extent_bytes(value)
         gone: dict[Value, None] = {}
         pieces: list[_Piece] = []
         at = low
@@ -172,7 +172,7 @@ class _Sweep:
         storage = self._graph.storage
         for _, source in () if value.producer is None else value.producer.data_inputs:
             variable = storage.variable(source)
-            covers = variable.offset <= low and high <= variable.offset + source.nbytes
+            covers = variable.offset <= low and high <= variable.offset + storage.extent_bytes(source)
             if variable.buffer is storage.buffer(value) and covers and self._agree(value, source):
                 return True
         return False

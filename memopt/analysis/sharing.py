@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memopt.analysis.alias import joined_at, view_source
+from memopt.analysis.alias import joined_in, view_in
 from memopt.analysis.liveness import Kept, updated_value
 from memopt.analysis.occupancy import Occupancy, Tenant
 from memopt.ir import Graph, Node, Value, Variable
@@ -62,6 +62,8 @@ class Reason(StrEnum):
     UNORDERED = "unordered"
     NOT_IN_TABLE = "not-in-table"
     EXCLUDED = "excluded"
+    IN_STRIDES = "in-strides"
+    SIBLING = "sibling"
     TOO_SMALL = "too-small"
 
 
@@ -100,12 +102,12 @@ class Candidate:
         return (self.output.name, self.input.name)
 
 
-def candidates_of(node: Node, step: int) -> Iterator[Candidate]:
+def candidates_of(graph: Graph, node: Node, step: int) -> Iterator[Candidate]:
     """Every (output, input value) of `node` that its op declares as view, in-place pair or update, output by output."""
     for number, output in node.real_outputs:
         pairs = {p.input: p for p in node.spec.inplace if p.output == number}
         views = [v.input for v in node.spec.views if v.output in (number, -1)]
-        source = view_source(output)
+        source = view_in(graph.storage, output)
         indexes = [*views, *pairs, *(i for o, i in node.spec.updates.items() if o == number)]
         seen: set[Value] = set()
         for index in sorted(set(indexes)):
@@ -177,20 +179,22 @@ def _is_joined(occupancy: Occupancy, value: Value) -> bool:
     mine = storage.variable(value)
     for tenant in occupancy.tenants(mine.buffer):
         start = occupancy.liveness.intervals[value].start
-        meets = tenant.low < mine.offset + value.nbytes and mine.offset < tenant.high
+        meets = tenant.low < mine.offset + storage.extent_bytes(value) and mine.offset < tenant.high
         if meets and tenant.start < start:
             return False
     return any(
         source is value and storage.buffer(output) is mine.buffer
         for use in value.uses
         for _, output in use.node.real_outputs
-        for _, source, _ in joined_at(output)
+        for _, source, _ in joined_in(storage, output)
     )
 
 
 def _is_declared(occupancy: Occupancy, c: Candidate) -> Refusal | None:
     if c.is_view:
         return None
+    if occupancy.graph.storage.variable(c.input).strides is not None:
+        return Reason.IN_STRIDES, f"%{c.input.name} is a view that lies in strides: nothing is written over it"
     if c.pair is None:
         return Reason.OP_CONDITION, f"for these types %{c.output.name} is not one run of the bytes of %{c.input.name}"
     if c.pair.condition is not None:
@@ -252,7 +256,7 @@ def hand_over(occupancy: Occupancy, taker: Tenant, giver: Tenant) -> bool:
     node = taker.value.producer
     if node is None or giver.end != taker.start + 1:
         return False
-    for candidate in candidates_of(node, taker.start):
+    for candidate in candidates_of(occupancy.graph, node, taker.start):
         if candidate.output is taker.value and candidate.input is giver.value:
             checks = (_is_declared, _bytes_fit, _operands_allow)
             sound = all(check(occupancy, candidate) is None for check in checks)
@@ -268,6 +272,8 @@ def _takes_over(occupancy: Occupancy, c: Candidate, mine: Tenant, theirs: Tenant
         return False
     if theirs.value is c.input:
         return True
+    if occupancy.graph.storage.variable(theirs.value).strides is not None:
+        return False  # read in another order than the output is written in
     read_here = any(value is theirs.value for _, value in c.node.data_inputs)
     return c.pair.repeats and read_here and theirs.value.type == c.input.type
 

@@ -3,7 +3,7 @@
 Schema 1: `{"memopt_plan": 1, "graph": text, "machine": {...}, "strategy", "transfer", "free", "scratch_limit",
 "instructions": [...], "buffers": [...], "slots": [...], "feeds", "params", "results", "finals": [[name, operand]],
 "devices": {name: {...}}, "decisions": [...]}`; an operand is `[buffer, offset, device, dtype, layout, variable,
-value]`. A reader believes nothing: run `memopt.validate` on what it returns.
+value]`, and its strides after that if it has any. A reader believes nothing: run `memopt.validate` on what it returns.
 """
 
 from __future__ import annotations
@@ -147,12 +147,16 @@ def _operand_list(operand: Operand | None) -> list[Any] | None:
     if operand is None:
         return None
     place = operand.placement
-    return [operand.buffer, operand.offset, place.device, place.dtype, place.layout, operand.variable, operand.value]
+    plain = [operand.buffer, operand.offset, place.device, place.dtype, place.layout, operand.variable, operand.value]
+    return plain if operand.strides is None else [*plain, list(operand.strides)]
 
 
 def _operand_of(data: list[Any]) -> Operand:
-    buffer, offset, device, dtype, layout, variable, value = data
-    return Operand(int(buffer), int(offset), Placement(str(device), str(dtype), str(layout)), str(variable), str(value))
+    buffer, offset, device, dtype, layout, variable, value, *rest = data
+    (strides,) = rest or (None,)
+    placement = Placement(str(device), str(dtype), str(layout))
+    steps = None if strides is None else tuple(int(step) for step in strides)
+    return Operand(int(buffer), int(offset), placement, str(variable), str(value), steps)
 
 
 def _instruction_dict(instruction: Instruction) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from memopt.ir.graph import Graph
 from memopt.ir.handle import Tensor
 from memopt.ir.inplace import InplaceNotes, InplacePlace, InplaceRequest
 from memopt.ir.names import nearest_names
+from memopt.ir.stepped import SteppedView, stepped_view, view_input, view_steps
 from memopt.ir.storage import Buffer, Storage, Variable
 from memopt.ir.text import parse, print_graph
 from memopt.ir.value import Node, Use, Value
@@ -18,6 +19,7 @@ __all__ = [
     "InplacePlace",
     "InplaceRequest",
     "Node",
+    "SteppedView",
     "Storage",
     "Tensor",
     "TensorBuilder",
@@ -28,5 +30,8 @@ __all__ = [
     "nearest_names",
     "parse",
     "print_graph",
+    "stepped_view",
     "verify",
+    "view_input",
+    "view_steps",
 ]

@@ -1,8 +1,9 @@
 """The first two arrows: value -> variable -> buffer.
 
 Holds true: every value of the graph is bound to exactly one variable, every variable holds bytes of exactly one
-buffer from `offset` on, every variable has at least one value and every buffer at least one variable. All orders are
-insertion orders. With no pass, each value has its own variable and each variable its own buffer, except that an update
+buffer from `offset` on, every variable has at least one value and every buffer at least one variable. A variable with
+`strides` holds one value, a view of elements that others hold there (`verify` says of which). All orders are insertion
+orders. With no pass, each value has its own variable and each variable its own buffer, except that an update
 (`SGD`) binds its result to its input's variable by definition.
 
 Nothing else in the program decides who shares bytes with whom.
@@ -14,6 +15,8 @@ from collections.abc import Iterable
 
 from memopt.errors import VerifyError
 from memopt.ir.value import Value
+from memopt.strides import Strides, extent
+from memopt.types import itemsize
 
 __all__ = ["Buffer", "Storage", "Variable"]
 
@@ -31,14 +34,18 @@ class Buffer:
 
 
 class Variable:
-    """A name in a scope; holds a range of one buffer that starts at `offset` bytes. Equal by identity."""
+    """A name in a scope; holds a range of one buffer that starts at `offset` bytes. Equal by identity.
 
-    __slots__ = ("buffer", "name", "offset")
+    `strides` (in elements, canonical) say how its value steps through the buffer; None: element after element.
+    """
 
-    def __init__(self, name: str, buffer: Buffer, offset: int = 0) -> None:
+    __slots__ = ("buffer", "name", "offset", "strides")
+
+    def __init__(self, name: str, buffer: Buffer, offset: int = 0, strides: Strides | None = None) -> None:
         self.name = name
         self.buffer = buffer
         self.offset = offset
+        self.strides = strides
 
     def __repr__(self) -> str:
         return f"Variable({self.name})"
@@ -91,6 +98,12 @@ class Storage:
 
     def __contains__(self, value: object) -> bool:
         return value in self._variable
+
+    def extent_bytes(self, value: Value) -> int:
+        """The bytes from the first to the last element of `value`, as it is stored; `nbytes` where it has no strides.
+        """
+        strides = self.variable(value).strides
+        return value.nbytes if strides is None else extent(value.shape, strides) * itemsize(value.dtype)
 
     # -- binding ------------------------------------------------------------------------------------------------
 
@@ -167,7 +180,8 @@ class Storage:
         twin = Storage()
         buffers = {buffer: Buffer(buffer.name) for buffer in self._variables}
         order = {
-            variable: Variable(variable.name, buffers[variable.buffer], variable.offset) for variable in self._values
+            variable: Variable(variable.name, buffers[variable.buffer], variable.offset, variable.strides)
+            for variable in self._values
         }
         for buffer, variables in self._variables.items():
             twin._variables[buffers[buffer]] = [order[variable] for variable in variables]

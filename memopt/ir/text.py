@@ -156,7 +156,9 @@ def default_groups(graph: Graph) -> dict[Value, list[Value]]:
 
 
 def _placed(variable: Variable) -> str:
-    return _word(variable.name) + (f"+{variable.offset}" if variable.offset else "")
+    """`name+offset[strides]`, the offset in bytes, the strides in elements."""
+    strides = "" if variable.strides is None else f"[{','.join(map(str, variable.strides))}]"
+    return _word(variable.name) + (f"+{variable.offset}" if variable.offset else "") + strides
 
 
 def _value(value: Value) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from memopt.ir.graph import Graph
 from memopt.ir.storage import Buffer, Storage, Variable
 from memopt.ir.value import Node, Value
 from memopt.ir.verify import verify
+from memopt.strides import Strides
 from memopt.types import DTYPES, TensorType, as_dtype
 
 __all__ = ["parse"]
@@ -45,6 +46,14 @@ class _Token:
     def __str__(self) -> str:
         shown = {"end": "the end of the text", "value": f"'%{self.text}'", "string": json.dumps(self.text)}
         return shown.get(self.kind, f"'{self.text}'")
+
+
+class _Placed(NamedTuple):
+    """A variable in a buffer."""
+
+    variable: str
+    offset: int
+    strides: Strides | None
 
 
 def parse(text: str) -> Graph:
@@ -209,7 +218,7 @@ class _Parser:
         start = self._expect("word", "storage")
         self._expect("mark", "{")
         values: dict[str, list[Value]] = {}
-        buffers: dict[str, list[tuple[str, int]]] = {}
+        buffers: dict[str, list[_Placed]] = {}
         while not self._accept("mark", "}"):
             if self._accept("word", "variable"):
                 name = self._fresh(values, "variable")
@@ -236,17 +245,27 @@ class _Parser:
         self._expect("mark", ":")
         return name.text
 
-    def _placed(self) -> tuple[str, int]:
+    def _placed(self) -> _Placed:
         name = self._name("a variable's name").text
+        offset = self._offset()
+        return _Placed(name, offset, self._items(self._stride) if self._is("mark", "[") else None)
+
+    def _offset(self) -> int:
         if self._is("number") and self._peek().text.startswith("+"):
             token = self._expect("number")
         elif self._accept("mark", "+"):
             token = self._expect("number", what="an offset in bytes")
         else:
-            return name, 0
+            return 0
         if not token.text.lstrip("+").isdecimal():
             self._fail("an offset in bytes", str(token), token)
-        return name, int(token.text)
+        return int(token.text)
+
+    def _stride(self) -> int:
+        token = self._expect("number", what="a stride, 0 or more")
+        if not token.text.isdecimal():
+            self._fail("a stride, 0 or more", str(token), token)
+        return int(token.text)
 
     # -- small rules ----------------------------------------------------------------------------------------------
 
@@ -334,20 +353,20 @@ class _Parser:
 
 
 def _build_storage(
-    graph: Graph, values: dict[str, list[Value]], buffers: dict[str, list[tuple[str, int]]]
+    graph: Graph, values: dict[str, list[Value]], buffers: dict[str, list[_Placed]]
 ) -> Storage:
-    place: dict[str, tuple[Buffer, int]] = {}
+    place: dict[str, tuple[Buffer, int, Strides | None]] = {}
     for name, held in buffers.items():
         buffer = Buffer(name)
-        for variable, offset in held:
+        for variable, offset, strides in held:
             if variable not in values:
                 raise VerifyError(f"buffer {name} holds variable {variable!r}, which does not exist")
             if variable in place:
                 raise VerifyError(f"variable {variable} is in two buffers, {place[variable][0].name} and {name}")
-            place[variable] = (buffer, offset)
+            place[variable] = (buffer, offset, strides)
     order = {value: i for i, value in enumerate(graph.values)}
     storage = Storage()
     for name, bound in sorted(values.items(), key=lambda item: min(order[value] for value in item[1])):
-        buffer, offset = place.get(name) or (Buffer(name), 0)
-        storage.add(Variable(name, buffer, offset), bound)
+        buffer, offset, strides = place.get(name) or (Buffer(name), 0, None)
+        storage.add(Variable(name, buffer, offset, strides), bound)
     return storage

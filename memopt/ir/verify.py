@@ -1,11 +1,10 @@
 """The verifier: every rule that a graph obeys, checked from scratch.
 
 1. Names of values and of nodes are unique.   2. A value is defined before it is read, once.   3. Arity, attributes and
-types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is
-    bound to one
-variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's
-    variable, and nobody
-reads the old value's bytes after the update.   8. Outputs belong to the graph.
+types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is bound
+to one variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's
+variable, and nobody reads the old value's bytes after the update.   8. Outputs belong to the graph.   9. A variable in
+strides holds one value, which is a view and steps through its source's bytes just so.
 
 Whether values that share bytes are ever live together is not a rule of the graph but of the plan: `memopt.validate`.
 """
@@ -14,7 +13,10 @@ from __future__ import annotations
 
 from memopt.errors import TypeInferenceError, VerifyError
 from memopt.ir.graph import Graph
+from memopt.ir.stepped import stepped_view
+from memopt.ir.storage import Storage, Variable
 from memopt.ir.value import Node, Use, Value
+from memopt.types import itemsize
 
 __all__ = ["verify"]
 
@@ -118,6 +120,23 @@ def _check_storage(graph: Graph) -> None:
             raise VerifyError(f"variable {variable.name} is not listed by its buffer {variable.buffer.name}")
         if variable.offset < 0:
             raise VerifyError(f"variable {variable.name} has the offset {variable.offset}")
+        if variable.strides is not None:
+            _check_strides(storage, variable)
+
+
+def _check_strides(storage: Storage, variable: Variable) -> None:
+    """The one value of `variable` is a view, and lies in its source's storage as its op says."""
+    values = storage.values_of(variable)
+    view = stepped_view(storage, values[0])
+    if len(values) == 1 and view is not None:
+        source = storage.variable(view.source)
+        offset = source.offset + view.first * itemsize(values[0].dtype)
+        if (source.buffer, offset, view.strides) == (variable.buffer, variable.offset, variable.strides):
+            return
+    raise VerifyError(
+        f"variable {variable.name} lies at byte {variable.offset} of buffer {variable.buffer.name} in strides "
+        f"{list(variable.strides or ())}, but it is no such view of a value that is stored there"
+    )
 
 
 def _check_updates(graph: Graph, steps: dict[Node, int]) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from memopt.lowering.program import Call, Free, Instruction, Operand, Rebind, Result, Transfer
 from memopt.lowering.scope import Draft
+from memopt.strides import extent
 from memopt.types import itemsize
 
 __all__ = ["split_at_gaps"]
@@ -33,16 +34,16 @@ def split_at_gaps(
     instructions: Sequence[Instruction],
     drafts: list[Draft],
     results: Iterable[Result],
-    sizes: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]],
     keep: frozenset[int] = frozenset(),
 ) -> tuple[list[Instruction], list[Result]]:
     """The instructions with each arena buffer split where nobody needs it; `drafts` grows by the new buffers.
 
-    `sizes` gives the elements of each value, `keep` the buffers that must stay whole. Returns the results with their
+    `shapes` gives the shape of each value, `keep` the buffers that must stay whole. Returns the results with their
     operands moved along.
     """
     results = list(results)
-    touches = _collect(instructions, results, sizes)
+    touches = _collect(instructions, results, shapes)
     moves: dict[int, list[tuple[int, int]]] = {}
     for buffer, found in touches.items():
         if drafts[buffer].space != "arena" or buffer in keep:
@@ -65,14 +66,15 @@ def split_at_gaps(
 
 
 def _collect(
-    instructions: Sequence[Instruction], results: Iterable[Result], sizes: Mapping[str, int]
+    instructions: Sequence[Instruction], results: Iterable[Result], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[int, list[_Touch]]:
     """buffer -> its touches in the order in which they happen; an instruction reads before it writes."""
     touches: dict[int, list[_Touch]] = {}
 
     def add(operand: Operand | None, position: int, writes: bool) -> None:
         if operand is not None:
-            high = operand.offset + sizes[operand.value] * itemsize(operand.placement.dtype)
+            size = extent(shapes[operand.value], operand.strides) * itemsize(operand.placement.dtype)
+            high = operand.offset + size
             touches.setdefault(operand.buffer, []).append(_Touch(position, writes, operand.offset, high))
 
     for position, instruction in enumerate(instructions):
@@ -80,7 +82,8 @@ def _collect(
             for operand in instruction.inputs:
                 add(operand, position, False)
             for operand in instruction.outputs:
-                add(operand, position, True)
+                if operand is not None and operand.strides is None:  # a view in strides writes nothing
+                    add(operand, position, True)
         elif isinstance(instruction, Transfer):
             add(instruction.source, position, False)
             add(instruction.target, position, True)

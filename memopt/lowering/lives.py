@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memopt.lowering.program import Call, Free, Operand, Program, Transfer
+from memopt.strides import extent
 from memopt.types import itemsize
 
 __all__ = ["Life", "find_lives"]
@@ -52,14 +53,15 @@ class Life:
 class _Walk:
     """The lives that are open in each buffer, newest last."""
 
-    def __init__(self, elements: Mapping[str, int]) -> None:
-        self._elements = elements
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
         self._open: dict[int, list[Life]] = {}
         self.done: list[Life] = []
 
     def write(self, operand: Operand, position: int, node: str, copy: bool = False) -> None:
         low = operand.offset
-        high = low + self._elements.get(operand.value, 0) * itemsize(operand.placement.dtype)
+        shape = self._shapes.get(operand.value, (0,))
+        high = low + extent(shape, operand.strides) * itemsize(operand.placement.dtype)
         here = self._open.setdefault(operand.buffer, [])
         for life in here:
             if life.over is None and life.low < high and low < life.high:
@@ -93,9 +95,9 @@ class _Walk:
             life.freed = position
 
 
-def find_lives(program: Program, elements: Mapping[str, int]) -> list[Life]:
-    """Every life in `program`, in the order of writing; `elements` gives the number of elements of each value."""
-    walk = _Walk(elements)
+def find_lives(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> list[Life]:
+    """Every life in `program`, in the order of writing; `shapes` gives the shape of each value."""
+    walk = _Walk(shapes)
     for entry in (*program.feeds, *program.params):
         walk.write(entry.operand, -1, "")
     for position, instruction in enumerate(program.instructions):

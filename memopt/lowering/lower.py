@@ -92,9 +92,9 @@ class _Lowering:
         copies_to_end = options.transfer_lifetime == "step"
         drafts, instructions = self.scope.drafts, self.instructions
         if options.free == "eager":
-            sizes = {value.name: value.type.num_elements for value in graph.values}
+            shapes = {value.name: value.shape for value in graph.values}
             whole = frozenset(id for id, draft in enumerate(drafts) if copies_to_end and draft.transfer)
-            instructions, moved = split_at_gaps(instructions, drafts, results, sizes, whole)
+            instructions, moved = split_at_gaps(instructions, drafts, results, shapes, whole)
             results = tuple(moved)
         if options.outputs == "caller":
             self.decisions += give_to_caller(graph, self.machine.host.name, drafts, results)
@@ -132,9 +132,11 @@ class _Lowering:
         for copy in self.outputs.taken:
             self.transfers.forget(copy)
         self.outputs.taken.clear()
-        query = kernel_query(node, self.machine.device(choice.device), choice.layout, self.options.scratch_bytes)
-        host_call = node.spec.kernel(query) is None
-        scratch = 0 if host_call else node.spec.workspace(query)
+        device, strides = self.machine.device(choice.device), tuple(None if o is None else o.strides for o in inputs)
+        query = kernel_query(node, device, choice.layout, self.options.scratch_bytes, strides)
+        writes = not any(o is not None and o.strides is not None for o in operands)
+        host_call = writes and node.spec.kernel_for(query) is None
+        scratch = 0 if host_call or not writes else node.spec.workspace(query)
         self.instructions.append(
             Call(
                 node.name, node.op, choice.device, choice.layout, inputs, operands, scratch, host_call, choice.fallback

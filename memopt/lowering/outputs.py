@@ -20,11 +20,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memopt.devices import Placement
-from memopt.ir import Node, Value, Variable
+from memopt.ir import Node, Value, Variable, view_input, view_steps
 from memopt.lowering.placement import Choice
 from memopt.lowering.program import Operand, Rebind, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope, is_odd, placed_bytes
 from memopt.ops import DEFAULT_LAYOUT
+from memopt.strides import canonical
+from memopt.types import itemsize
 
 __all__ = ["Outputs", "Turn"]
 
@@ -77,17 +79,49 @@ class Outputs:
             placement = choice.outputs[index]
             assert placement is not None, "a present output has a placement"
             want = _Wanted(node, value, placement, placed_bytes(value, placement))
-            if copy is not None and self.policy == "publish":
+            stepped = self._stepped(want, inputs, copies)
+            if stepped is not None:
+                place = after = stepped
+            elif variable.strides is not None:
+                place = after = self._fresh(variable.name, Location(-1, 0, placement), want.size, want.size)
+            elif copy is not None and self.policy == "publish":
                 place = after = self._into_copy(want, copy, inputs)
             else:
                 place = self._into_outer(want, inputs, copies)
                 after = copy if copy is not None and self.policy == "fluid-1.5" else place
             operands[index] = place.operand(variable.name, value.name)
-            self.scope.bind(variable, after, value.nbytes)
+            self.scope.bind(variable, after, self.scope.graph.storage.extent_bytes(value) if stepped else value.nbytes)
             if copy is not None and self.policy != "outer":
                 target = after.operand(variable.name, value.name)
                 rebinds.append(Rebind(node.name, variable.name, target, self.policy))
         return tuple(operands), rebinds
+
+    def _stepped(
+        self, want: _Wanted, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
+    ) -> Location | None:
+        """Where the output lies if it is a view in strides of an input (or a run of one that is), and the input's bytes
+        are where the graph says; None, and a turn, where that dissolved.
+        """
+        storage = self.scope.graph.storage
+        found, variable = view_input(want.value), storage.variable(want.value)
+        if found is None:
+            return None
+        index, source = found
+        lender, operand = storage.variable(source), inputs[index]
+        if lender.buffer is not variable.buffer or (variable.strides is None and lender.strides is None):
+            return None
+        reason = None
+        steps = None if operand is None else view_steps(want.value, operand.strides)
+        if operand is None or lender in copies or operand.placement != want.placement:
+            reason = f"%{source.name} was brought to {want.placement} for this node"
+        elif steps is None or is_odd(operand.placement, source):
+            reason = f"%{source.name} lies there as {operand.placement}, in which no strides say the view"
+        if reason is not None or steps is None or operand is None:
+            if variable.strides is not None:
+                self.turns.append(Turn(want.value, False, f"share dissolved: {reason}", want.size))
+            return None
+        offset = operand.offset + steps.first * itemsize(operand.placement.dtype)
+        return Location(operand.buffer, offset, want.placement, canonical(want.value.shape, steps.strides))
 
     def _into_copy(self, want: _Wanted, copy: Location, inputs: tuple[Operand | None, ...]) -> Location:
         there = Location(copy.buffer, copy.offset, want.placement)

@@ -15,6 +15,7 @@ from memopt.errors import PlanError
 from memopt.ir import Graph, Node, Value
 from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, KernelQuery
 from memopt.pipeline import Decision
+from memopt.strides import Strides
 from memopt.types import TensorType
 
 __all__ = ["Choice", "choose", "kernel_query", "resolve_devices"]
@@ -79,8 +80,10 @@ def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) 
     return Choice(device.name, fallback, layout, inputs, outputs)
 
 
-def kernel_query(node: Node, device: Device, layout: str, scratch_limit: int) -> KernelQuery:
-    """What `node`'s op is asked for on `device`: types as placed there, shapes logical."""
+def kernel_query(
+    node: Node, device: Device, layout: str, scratch_limit: int, strides: tuple[Strides | None, ...] = ()
+) -> KernelQuery:
+    """What `node`'s op is asked for on `device`: types as placed there, shapes logical, `strides` of the inputs."""
 
     def placed(type: TensorType | None) -> TensorType | None:
         return None if type is None else type.with_dtype(device.kernel_dtype(type.dtype))
@@ -91,6 +94,7 @@ def kernel_query(node: Node, device: Device, layout: str, scratch_limit: int) ->
         node.attrs,
         layout,
         scratch_limit,
+        strides if any(one is not None for one in strides) else (),
     )
 
 

@@ -16,6 +16,7 @@ from memopt.devices import Placement
 from memopt.ir import Buffer, Graph, Node, Value, Variable
 from memopt.lowering.program import Operand, Space
 from memopt.ops import DEFAULT_LAYOUT
+from memopt.strides import Strides
 from memopt.types import itemsize
 
 __all__ = ["Draft", "Location", "Scope", "is_odd", "placed_bytes"]
@@ -23,14 +24,17 @@ __all__ = ["Draft", "Location", "Scope", "is_odd", "placed_bytes"]
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`buffer` (a program buffer's id) from byte `offset` on, stored as `placement`."""
+    """`buffer` (a program buffer's id) from byte `offset` on, stored as `placement`, in `strides` if it is a view that
+    steps through others' bytes.
+    """
 
     buffer: int
     offset: int
     placement: Placement
+    strides: Strides | None = None
 
     def operand(self, variable: str, value: str) -> Operand:
-        return Operand(self.buffer, self.offset, self.placement, variable, value)
+        return Operand(self.buffer, self.offset, self.placement, variable, value, self.strides)
 
 
 @dataclass(slots=True)
@@ -92,10 +96,12 @@ class Scope:
 
     def bind(self, variable: Variable, location: Location, num_bytes: int) -> None:
         """From here on `variable`, with a value of `num_bytes`, means `location`; its graph buffer's bytes are there
-        too.
+        too (not if it is a view in strides that was given up: those bytes are its own).
         """
         self.locations[variable] = location
         self.versions[variable] = self.versions.get(variable, 0) + 1
+        if variable.strides is not None and location.strides is None:
+            return
         if is_odd(location.placement, self.graph.storage.values_of(variable)[0]):
             self.odd.add(variable.buffer)
         found = self.holders.setdefault(variable.buffer, [])
@@ -135,7 +141,11 @@ class Scope:
         size = self._nominal.get(buffer)
         if size is None:
             storage = self.graph.storage
-            size = max(v.offset + value.nbytes for v in storage.variables_of(buffer) for value in storage.values_of(v))
+            size = max(
+                v.offset + storage.extent_bytes(value)
+                for v in storage.variables_of(buffer)
+                for value in storage.values_of(v)
+            )
             self._nominal[buffer] = size
         return size
 

@@ -48,4 +48,5 @@ def _operand(program: Program, operand: Operand | None) -> str:
     if operand is None:
         return "-"
     offset = f"+{operand.offset}" if operand.offset else ""
-    return f"#{operand.buffer}{offset} %{operand.value}"
+    strides = "" if operand.strides is None else f"[{','.join(map(str, operand.strides))}]"
+    return f"#{operand.buffer}{offset}{strides} %{operand.value}"

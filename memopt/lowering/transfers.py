@@ -46,7 +46,7 @@ class Transfers:
         """The location of `value` for `node`, as `want`: where it is, or a copy."""
         variable = self.scope.graph.storage.variable(value)
         here = self.scope.locations[variable]
-        if here.placement == want:
+        if here.placement == want:  # in strides perhaps: those who read it there were asked
             return here
         key = (variable, self.scope.versions[variable], want)
         if self.share and key in self._copies:

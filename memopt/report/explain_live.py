@@ -74,8 +74,8 @@ class PlanFacts:
     lives_in: dict[int, list[Life]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        elements = {value.name: value.type.num_elements for value in self.plan.graph.values}
-        for life in find_lives(self.plan.program, elements):
+        shapes = {value.name: value.shape for value in self.plan.graph.values}
+        for life in find_lives(self.plan.program, shapes):
             self.lives_in.setdefault(life.buffer, []).append(life)
 
     @cached_property

@@ -166,7 +166,7 @@ def _tenants(graph: Graph, liveness: Liveness, value: Value, aliases: Aliases) -
     found = []
     for other in others:
         span, at = liveness.intervals[other], storage.variable(other).offset
-        meets = at < low + value.nbytes and low < at + other.nbytes
+        meets = at < low + storage.extent_bytes(value) and low < at + storage.extent_bytes(other)
         same = other in family or (meets and aliases.agree(value, other, at - low))  # a view, or joined
         found.append(Tenant(other.name, at, other.nbytes, span.start, span.end, same))
     return tuple(sorted(found, key=lambda one: (one.start, one.end)))

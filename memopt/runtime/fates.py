@@ -32,7 +32,7 @@ def value_fates(plan: MemoryPlan) -> dict[str, str]:
         return "it is no output"
 
     fates = {value.name: "it is no output" for value in graph.values}
-    for life in find_lives(program, {value.name: value.type.num_elements for value in graph.values}):
+    for life in find_lives(program, {value.name: value.shape for value in graph.values}):
         if not life.copy:
             fates[life.value] = fate(life)
     return fates

@@ -1,6 +1,7 @@
 """From a plan's instructions to the machine's rows: which kernel, on which addresses.
 
-Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none. A transfer is
+Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none, nor has a call
+that makes views in strides. A transfer is
 the op that does the same (`Identity`, `Cast`, `Transpose`), so that there is one implementation of each.
 """
 
@@ -8,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from memopt.errors import ExecutionError
@@ -20,6 +22,7 @@ from memopt.ops import DEFAULT_LAYOUT, KernelCall, KernelQuery, OpSpec, get_op
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
 from memopt.runtime.sanitizer import checked_reference
+from memopt.strides import extent
 from memopt.types import TensorType, itemsize
 
 __all__ = ["Row", "make_rows", "operand_view", "stored_shape"]
@@ -52,7 +55,11 @@ def operand_view(plan: MemoryPlan, regions: Regions, operand: Operand, shape: tu
     slot = plan.slots[operand.buffer]
     placement = operand.placement
     region = regions[slot.device, slot.space]
-    array = region.view(slot.offset + operand.offset, stored_shape(shape, placement.layout), placement.dtype)
+    start = slot.offset + operand.offset
+    if operand.strides is not None:
+        base = region.view(start, (extent(shape, operand.strides),), placement.dtype)
+        return as_strided(base, shape, [step * base.itemsize for step in operand.strides])
+    array = region.view(start, stored_shape(shape, placement.layout), placement.dtype)
     return array.transpose(_TO_NCHW) if array.ndim == 4 and placement.layout == "NHWC" else array
 
 
@@ -62,7 +69,8 @@ def make_rows(plan: MemoryPlan, regions: Regions) -> list[Row]:
     rows = []
     for position, instruction in enumerate(plan.program.instructions):
         if isinstance(instruction, Call):
-            rows.append(maker.call(position, instruction))
+            if not any(o is not None and o.strides is not None for o in instruction.outputs):
+                rows.append(maker.call(position, instruction))
         elif isinstance(instruction, Transfer):
             rows.append(maker.transfer(position, instruction))
     return rows
@@ -75,7 +83,8 @@ class _RowMaker:
     def call(self, position: int, call: Call) -> Row:
         node = self.plan.graph.node(call.node)
         device = self.plan.machine.device(call.device)
-        query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit)
+        strides = tuple(None if o is None else o.strides for o in call.inputs)
+        query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit, strides)
         label = f"instruction {position} (call {call.node} ({call.op}) on {call.device})"
         shapes = (
             tuple(None if v is None else v.shape for v in node.inputs),
@@ -96,7 +105,7 @@ class _RowMaker:
             spec, attrs = get_op("Cast"), {"to": want.dtype}  # type: ignore[dict-item]
         else:
             spec, attrs = get_op("Identity"), {}
-        query = KernelQuery((source,), (target,), spec.complete_attrs(attrs))
+        query = KernelQuery((source,), (target,), spec.complete_attrs(attrs), strides=(move.source.strides,))
         operands = (self._plain(move.source),), (self._plain(move.target),)
         return self._row(position, label, spec, query, operands, ((source.shape,), (target.shape,)))
 
@@ -105,7 +114,7 @@ class _RowMaker:
         """The operand's bytes in the order in which they lie."""
         placement = operand.placement
         plain = type(placement)(placement.device, placement.dtype, DEFAULT_LAYOUT)
-        return Operand(operand.buffer, operand.offset, plain, operand.variable, operand.value)
+        return replace(operand, placement=plain)
 
     def _row(
         self,
@@ -116,7 +125,7 @@ class _RowMaker:
         operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
         shapes: tuple[Sequence[tuple[int, ...] | None], Sequence[tuple[int, ...] | None]],
     ) -> Row:
-        kernel = spec.kernel(query)
+        kernel = spec.kernel_for(query)
         if kernel is None:
             return Row(position, label, None, (), self._host_call(label, spec, query, operands, shapes))
         addresses = []

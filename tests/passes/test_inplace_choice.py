@@ -21,7 +21,7 @@ def exhaustive_peak(graph: Graph) -> int | None:
     """The lowest peak over all choices of sound pairs; None if there are too many."""
     outputs: dict[str, list[int]] = {}
     for step, node in enumerate(graph.nodes):
-        for candidate in candidates_of(node, step):
+        for candidate in candidates_of(graph, node, step):
             outputs.setdefault(candidate.output.name, []).append(candidate.index)
     best, count = peak_bytes(graph), 0
     for chosen in _choices(graph, list(outputs.items()), []):
@@ -46,7 +46,7 @@ def _with(graph: Graph, pairs: list[tuple[str, int]]) -> Graph | None:
     occupancy, steps = Occupancy(twin), twin.steps()
     for output, index in pairs:
         node = twin.value(output).producer
-        found = candidates_of(node, steps[node])
+        found = candidates_of(twin, node, steps[node])
         candidate = next(c for c in found if c.output.name == output and c.index == index)
         verdict = judge(occupancy, candidate)
         if not verdict.accepted and verdict.reason is not Reason.RAISES_PEAK:
@@ -77,7 +77,7 @@ def test_rehearsals_change_no_graph_but_for_the_better(graph):
     run_pipeline(graph, [passes.InplaceShare()])
     occupancy = Occupancy(twin)
     for step, node in enumerate(twin.nodes):  # first come, first served
-        for candidate in candidates_of(node, step):
+        for candidate in candidates_of(twin, node, step):
             if judge(occupancy, candidate).accepted:
                 _share(occupancy, candidate)
     assert peak_bytes(graph) <= peak

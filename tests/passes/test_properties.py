@@ -52,7 +52,7 @@ def test_modified_is_exact(one, graph):
 def test_decisions_cover_every_candidate(one, graph):
     (result,) = run_pipeline(graph, [one])
     if "inplace" in one.name:
-        wanted = [c.subject for step, node in enumerate(graph.nodes) for c in candidates_of(node, step)]
+        wanted = [c.subject for step, node in enumerate(graph.nodes) for c in candidates_of(graph, node, step)]
         assert [d.subject for d in result.decisions] == wanted
     elif one.name == "share-concat":
         joins = [n for n in graph.nodes if n.op == "Concat" and len(n.inputs) > 1]
