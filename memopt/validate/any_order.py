@@ -17,7 +17,8 @@ byte, of which one writes, are joined by a path (but for writes whose bytes nobo
 there: they are refused nevertheless). (a) It is enough that each write comes after the last write to its bytes and
 after every reading since: paths to all earlier accesses follow by induction. (b) Then each reading finds the same
 last writer under every order, hence the same bytes. (c) Where there is no path, there are orders in which the two
-are neighbours, either one first. A view written onto itself is a reading.
+are neighbours, either one first. A view written onto itself is a reading. A reading in strides is one of all bytes from
+the first element to the last; a call with an output in strides writes nothing.
 
 Cost: a walk like the validator's, then one bit vector an instruction for each 4096 instructions that others must
 come after.
@@ -31,8 +32,10 @@ from typing import NamedTuple
 from memopt.ir import Node, Value
 from memopt.lowering.program import Call, Operand, Transfer
 from memopt.plan import MemoryPlan
+from memopt.strides import extent
 from memopt.types import itemsize
 from memopt.validate.accesses import AccessMap
+from memopt.validate.calls import makes_views
 from memopt.validate.findings import Finding
 from memopt.validate.spaces import ByteMap, Image
 from memopt.validate.state import State
@@ -44,13 +47,15 @@ _BLOCK = 4096
 
 
 class _Access(NamedTuple):
-    """Bytes `[lo, hi)` of a space that an instruction reads or writes as `image`, that of `value`."""
+    """Bytes `[lo, hi)` of a space that an instruction reads or writes as `value`. Each of `images` says what they are;
+    () where that is not known.
+    """
 
     space: ByteMap
     lo: int
     hi: int
     value: Value
-    image: Image
+    images: tuple[Image, ...]
 
 
 class _Pair(NamedTuple):
@@ -112,17 +117,20 @@ class _Walk:
 
     def _of_call(self, node: Node, call: Call) -> tuple[list[_Access], list[_Access]]:
         """What the call reads, and what it writes that was not there."""
-        inputs = [(v, o) for v, o in zip(node.inputs, call.inputs, strict=True) if v is not None and o is not None]
+        operands = enumerate(zip(node.inputs, call.inputs, strict=True))
+        inputs = [(v, o) for i, (v, o) in operands if v is not None and o is not None and node.spec.reads_data(i)]
         outputs = [(v, o) for v, o in zip(node.outputs, call.outputs, strict=True) if v is not None and o is not None]
         reads = self._accesses(inputs)
+        if makes_views(call):
+            return reads, []
         pieces = [piece for read in reads for piece in self._pieces(read)]
-        writes = [piece for write in self._accesses(outputs) for piece in self._pieces(write)]
-        return reads, [left for write in writes for left in _without(write, pieces)]
+        return reads, [left for w in self._accesses(outputs) for left in _without(w, self._pieces(w), pieces)]
 
     def _pieces(self, access: _Access) -> list[_Access]:
-        """The access, cut where it joins others."""
-        found = self._state.images.pieces(access.image, access.hi - access.lo)
-        return [access._replace(lo=access.lo + lo, hi=access.lo + hi, image=image) for lo, hi, image in found]
+        """The access as each of its images, cut where that joins others."""
+        size, pieces = access.hi - access.lo, self._state.images.pieces
+        found = [piece for image in access.images for piece in pieces(image, size)]
+        return [access._replace(lo=access.lo + lo, hi=access.lo + hi, images=(image,)) for lo, hi, image in found]
 
     def _accesses(self, pairs: Sequence[tuple[Value, Operand]]) -> list[_Access]:
         found = []
@@ -130,9 +138,11 @@ class _Walk:
             site, placed = self._state.sites[operand.buffer], operand.placement
             if site is not None:
                 lo = site.offset + operand.offset
-                image = self._state.images.image(value, placed.dtype, placed.layout)
-                size = value.type.num_elements * itemsize(placed.dtype)
-                found.append(_Access(site.space, lo, lo + size, value, image))
+                images = self._state.images.candidates(value, placed.dtype, placed.layout, operand.strides)
+                if operand.strides is not None and len(images) > 1:
+                    images = []  # which of them it is says what lies between the elements
+                size = extent(value.shape, operand.strides) * itemsize(placed.dtype)
+                found.append(_Access(site.space, lo, lo + size, value, tuple(images)))
         return found
 
     def _touch(self, index: int, reads: Sequence[_Access], writes: Sequence[_Access]) -> None:
@@ -157,14 +167,18 @@ class _Walk:
         return found
 
 
-def _without(write: _Access, reads: Sequence[_Access]) -> list[_Access]:
-    """What of the write changes bytes: all but the bytes that the call reads where they are."""
+def _without(write: _Access, parts: Sequence[_Access], reads: Sequence[_Access]) -> list[_Access]:
+    """What of the write changes bytes: all but the bytes that the call reads where they are. `parts` and `reads` are
+    the pieces of either.
+    """
     left = [write]
-    for read in reads:
-        a, b = read.image, write.image
-        same = (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - write.lo)
-        if same and read.space is write.space:
-            left = [part for one in left for part in _outside(one, read.lo, read.hi)]
+    for part in parts:
+        for read in reads:
+            a, b = read.images[0], part.images[0]
+            same = (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - part.lo)
+            lo, hi = max(read.lo, part.lo), min(read.hi, part.hi)
+            if same and read.space is part.space and lo < hi:
+                left = [outside for one in left for outside in _outside(one, lo, hi)]
     return left
 
 
@@ -176,7 +190,7 @@ def _outside(access: _Access, lo: int, hi: int) -> Iterator[_Access]:
     if access.lo < lo:
         yield access._replace(hi=lo)
     if hi < access.hi:
-        yield access._replace(lo=hi, image=access.image._replace(at=access.image.at + hi - access.lo))
+        yield access._replace(lo=hi)
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------

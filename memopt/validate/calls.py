@@ -1,7 +1,8 @@
 """A call: what its kernel is given, what it reads, what it writes, and over what.
 
 Holds true: after `run_call` every output's bytes hold that output, whatever was wrong with the inputs, so that one
-mistake is reported once and not at everything computed from it.
+mistake is reported once and not at everything computed from it. A call that has an output in strides is the exception:
+no kernel runs for it and nothing is written, so all its outputs must be views whose bytes are there already.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from memopt.ir import Node, Value
 from memopt.lowering.program import Call, Operand
 from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, InplacePair, KernelQuery
+from memopt.strides import Strides
 from memopt.types import TensorType
 from memopt.validate.explain import check_holds
 from memopt.validate.images import stored_layout
@@ -23,13 +25,16 @@ __all__ = ["run_call"]
 class Access(NamedTuple):
     """One operand of a call: input or output number `slot`, where its bytes are and what they hold (or will).
 
-    `reported` says that it is wrong in itself already, so that what the bytes hold is not asked.
+    `image` is None where in its strides no view of it lies; `dtype` is how it is stored. `reported` says that it is
+    wrong in itself already, so that what the bytes hold is not asked.
     """
 
     slot: int
     value: Value
     place: Place
-    image: Image
+    image: Image | None
+    dtype: str
+    strides: Strides | None
     reported: bool
 
 
@@ -41,19 +46,51 @@ def run_call(state: State, index: int, call: Call) -> None:
     _check_device(state, node, call)
     if not _layout_known(state, node, call):
         return
-    _check_scratch(state, node, call)
     reads = _reads(state, node, call)
+    _check_scratch(state, node, call, reads)
     writes = _writes(state, node, call)
     for read in reads:
-        if not read.reported:
+        if not read.reported and read.image is not None:
             check_holds(state, read.place, read.value, read.image)
-    _check_overlaps(state, node, (reads, writes))
-    for write in writes:
+    if makes_views(call):
+        _check_views(state, node, writes)
+    else:
+        _write(state, node, (reads, writes))
+    state.called[node] = index
+
+
+def makes_views(call: Call) -> bool:
+    """Whether the call has an output in strides: then no kernel runs, and nothing is written."""
+    return any(isinstance(operand, Operand) and operand.strides is not None for operand in call.outputs)
+
+
+def _check_views(state: State, node: Node, outputs: list[Access]) -> None:
+    """No kernel runs: each output must be there already, and be a view by what its op says."""
+    for output in outputs:
+        if output.reported:
+            continue
+        why = ""
+        if node.spec.view_of(output.slot) is None:
+            why = f"{node.op} declares no such view"
+        elif output.image is None or not state.holds(output.place, output.image):
+            why = "these bytes do not hold it"
+        if why:
+            what = f"output {output.slot}, %{output.value.name}, is said to be a view, so that no kernel runs"
+            there = output.place.space.read(output.place.lo, output.place.hi)
+            held = f"; they begin with {state.words.held(there[0].content)}" if there else ""
+            message = f"{what}, but {why} [{state.words.place(output.place)}]{held}"
+            state.say("false-view", output.value.name, message, output.place, ("false-view", output.value))
+
+
+def _write(state: State, node: Node, operands: tuple[list[Access], list[Access]]) -> None:
+    """The outputs' bytes hold them from here on, where they may be written."""
+    _check_overlaps(state, node, operands)
+    for write in operands[1]:
         if write.place.space.pinned:
             state.check_pinned(write.place, write.image)
-    for write in writes:
-        state.write(write.place, write.value, write.image)
-    state.called[node] = index
+    for write in operands[1]:
+        if write.image is not None:
+            state.write(write.place, write.value, write.image)
 
 
 def _node(state: State, call: Call) -> Node | None:
@@ -120,18 +157,20 @@ def _layout_known(state: State, node: Node, call: Call) -> bool:
     return kind == "wrong-form"
 
 
-def _check_scratch(state: State, node: Node, call: Call) -> None:
+def _check_scratch(state: State, node: Node, call: Call, reads: list[Access]) -> None:
     """The call plans at least the workspace that its kernel takes (a call without a kernel takes none)."""
     spec, device = node.spec, state.devices.get(call.device)
-    if device is None:
+    if device is None or makes_views(call):
         return
     inputs, outputs = (
         tuple(None if type is None else type.with_dtype(device.kernel_dtype(type.dtype)) for type in types)
         for types in (node.input_types, node.output_types)
     )
-    query = KernelQuery(inputs, outputs, node.attrs, call.layout, state.program.scratch_limit)
+    steps = {read.slot: read.strides for read in reads}
+    strides = tuple(steps.get(slot) for slot in range(len(inputs)))
+    query = KernelQuery(inputs, outputs, node.attrs, call.layout, state.program.scratch_limit, strides)
     need = spec.workspace(query)
-    if need and need > call.scratch_bytes and spec.kernel(query) is not None:
+    if need and need > call.scratch_bytes and spec.kernel_for(query) is not None:
         message = f"the kernel of {node.op} needs {need} bytes of scratch; the call plans {call.scratch_bytes}"
         state.say("out-of-bounds", _first(node), message)
 
@@ -186,11 +225,22 @@ def _access(
         message = f"{kind} {slot}, %{value.name}, is {where}, but the call runs on {call.device}"
         state.say("wrong-device", value.name, message, place)
         reported = True
-    elif placed.dtype != dtype or stored_layout(value.shape, placed.layout) != stored_layout(value.shape, layout):
+    elif placed.dtype != dtype or not _fits(value, operand, layout):
         message = f"{kind} {slot}, %{value.name}, is stored as {placed}, but the kernel takes it as {dtype}/{layout}"
         state.say("wrong-form", value.name, f"{message} [{state.words.place(place)}]", place)
         reported = True
-    return Access(slot, value, place, state.images.image(value, placed.dtype, placed.layout), reported)
+    image = state.image(place, value, operand)
+    if image is None and kind == "input":
+        message = f"{kind} {slot}, %{value.name}, is {state.words.no_view(value, operand)}"
+        state.say("wrong-form", value.name, f"{message} [{state.words.place(place)}]", place)
+    return Access(slot, value, place, image, placed.dtype, operand.strides, reported)
+
+
+def _fits(value: Value, operand: Operand, layout: str) -> bool:
+    """Whether the operand lies as `layout` has it; strides count in the default layout."""
+    if operand.strides is not None and len(value.shape) == 4 and layout != DEFAULT_LAYOUT:
+        return False
+    return stored_layout(value.shape, operand.placement.layout) == stored_layout(value.shape, layout)
 
 
 # -- overlaps ------------------------------------------------------------------------------------------------------
@@ -213,7 +263,9 @@ def _check_overlaps(state: State, node: Node, operands: tuple[list[Access], list
 
 def _same_bytes(state: State, read: Access, write: Access) -> bool:
     """Whether the write leaves every byte that it shares with the read as it was: a view onto itself, or an input where
-    it is joined."""
+    it is joined. Of a read in strides these are the bytes between its elements too."""
+    if read.image is None or write.image is None:
+        return False
     for a_lo, a_hi, a in _placed(state, read):
         for b_lo, b_hi, b in _placed(state, write):
             same = a[:3] == b[:3] and a.at - a_lo == b.at - b_lo
@@ -225,7 +277,7 @@ def _same_bytes(state: State, read: Access, write: Access) -> bool:
 def _placed(state: State, access: Access) -> list[tuple[int, int, Image]]:
     """The pieces of an operand, where they lie in its space."""
     start = access.place.lo
-    pieces = state.images.pieces(access.image, access.place.hi - start)
+    pieces = [] if access.image is None else state.images.pieces(access.image, access.place.hi - start)
     return [(start + lo, start + hi, image) for lo, hi, image in pieces]
 
 
@@ -239,7 +291,7 @@ def _check_inplace(
         kind, why = "illegal-inplace", refusals[read.slot]
         if read.place.lo != write.place.lo or (why is not None and read.place.hi != write.place.hi):
             kind = "overlap"
-        elif why is not None and read.value in repeatable:
+        elif why is not None and read.value in repeatable and read.strides is None:
             continue
         elif why is None and len(met) > 1 and read.value not in repeatable:
             why = "another input is read from the same bytes"
@@ -255,6 +307,8 @@ def _refusal(
     node: Node, write: Access, read: Access, types: tuple[list[TensorType | None], list[TensorType | None]]
 ) -> str | None:
     """Why this output must not be written over this input, or None where it may."""
+    if read.strides is not None:
+        return "it is read in strides"
     same_start = read.place.lo == write.place.lo
     if node.spec.updates.get(write.slot) == read.slot and same_start and read.place.hi == write.place.hi:
         return None
@@ -282,5 +336,5 @@ def _placed_types(
     inputs, outputs = list(node.input_types), list(node.output_types)
     for types, accesses in ((inputs, operands[0]), (outputs, operands[1])):
         for access in accesses:
-            types[access.slot] = access.value.type.with_dtype(access.image.dtype)
+            types[access.slot] = access.value.type.with_dtype(access.dtype)
     return inputs, outputs

@@ -78,6 +78,10 @@ def _arrival(state: State, value: Value, result: Result, kind: str) -> Place | N
     place = state.place(result.operand, value, f"{kind}")
     if place is None:
         return None
+    if result.operand.strides is not None:
+        why = f"{kind} %{value.name} arrives in strides {result.operand.strides}; it has to be contiguous"
+        state.say("malformed", value.name, why, place)
+        return None
     placed = result.operand.placement
     if place.space.name != f"{kind}:{value.name}":
         state.say(
@@ -137,7 +141,12 @@ def _check_output(state: State, value: Value, result: Result) -> None:
     if placed.dtype not in forms:
         state.say("wrong-form", value.name, f"output %{value.name} is {value.type}, but is fetched as {placed}", place)
         return
-    check_holds(state, place, value, state.images.image(value, placed.dtype, placed.layout), "lost-output")
+    image = state.image(place, value, result.operand)
+    if image is None:
+        why = f"output %{value.name} is {state.words.no_view(value, result.operand)} [{state.words.place(place)}]"
+        state.say("wrong-form", value.name, why, place)
+    else:
+        check_holds(state, place, value, image, "lost-output")
 
 
 def _check_final(state: State, param: Value, last: Value, result: Result) -> None:
@@ -147,7 +156,10 @@ def _check_final(state: State, param: Value, last: Value, result: Result) -> Non
     if place is None or home is None:
         return
     placed = result.operand.placement
-    if place[:3] != home[:3] or (placed.dtype, placed.layout) != (param.dtype, DEFAULT_LAYOUT):
+    if result.operand.strides is not None:
+        text = f"the program says that parameter %{param.name} ends in strides {result.operand.strides}"
+        state.say("malformed", param.name, f"{text}; it has to be contiguous", place)
+    elif place[:3] != home[:3] or (placed.dtype, placed.layout) != (param.dtype, DEFAULT_LAYOUT):
         text = f"the program says that parameter %{param.name} ends at {place} as {placed}, but its home is {home}"
         state.say("lost-parameter", param.name, text, place, ("final", param))
     elif result.operand.value != last.name:

@@ -1,7 +1,8 @@
 """Why do bytes not hold what they should? From the pieces that were found to one finding.
 
 The order of the questions is the contract: never written · not computed yet · the right value in another form · an
-older value of the same variable (a lost update) · was here and was overwritten · anything else is stale.
+older value of the same variable (a lost update) · was here and was overwritten · anything else is stale. Of a view that
+was reported to be none, no reading is reported again.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def _piece_holds(state: State, place: Place, value: Value, image: Image, end: st
     culprit = bad.content.writer if bad.content is not None else None
     node = str(getattr(state.program.instructions[state.index], "node", "")) if state.index is not None else ""
     finding = Finding(kind, state.index, value.name, message, node, place.space.device, culprit, bad.lo, bad.hi)
-    state.report.add(finding, (kind, value, culprit, bool(end)))
+    never = ("false-view", value)
+    state.report.add(finding, never if state.report.knows(never) else (kind, value, culprit, bool(end)))
     return False
 
 

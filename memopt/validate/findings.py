@@ -24,6 +24,7 @@ FINDING_KINDS: Mapping[str, str] = MappingProxyType(
         "illegal-inplace": "an output is written over an input where the op does not allow it",
         "overlap": "two outputs of one instruction, an output and a part of an input, or two feeds, share bytes",
         "pinned-write": "a write to an undonated feed, or to a parameter that no node updates",
+        "false-view": "an output, which no kernel writes, is said to be a view of bytes that do not hold it",
         "wrong-form": "dtype or layout of the bytes is not what the kernel (or the copy) takes them for",
         "wrong-device": "an instruction touches bytes of a device that is not its own, or runs where it has no kernel",
         "lost-output": "at the end, an output is not where the plan says",

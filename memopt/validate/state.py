@@ -1,6 +1,7 @@
 """What the interpreter knows at one instruction: the bytes of every space, and who wrote, freed and rebound what.
 
-Holds true: an operand becomes a `Place` by its buffer, slot, offset and number of bytes only. `writes` lists every
+Holds true: an operand becomes a `Place` by its buffer, slot, offset and number of bytes only; in strides that is its
+hull, from the first element to the last. `writes` lists every
 place where a root was ever written; it serves messages and the choice of kinds, never the question of what bytes hold.
 """
 
@@ -11,7 +12,9 @@ from collections.abc import Hashable
 from memopt.devices import Device, Placement
 from memopt.ir import Node, Value
 from memopt.lowering.program import Operand, Rebind
+from memopt.ops import DEFAULT_LAYOUT
 from memopt.plan import MemoryPlan
+from memopt.strides import extent
 from memopt.types import DTYPES, itemsize
 from memopt.validate.findings import Finding, Report
 from memopt.validate.images import Images
@@ -69,12 +72,14 @@ class State:
             why = f"is {placed!s} at offset {operand.offset!r}, which is no placement"
             self._misplaced("malformed", value, (role, slot), why)
             return None
+        if operand.strides is not None and not self._steps(operand, value, (role, slot)):
+            return None
         site = self.site(operand.buffer)
         if site is None:
             why = f"is in buffer #{operand.buffer}, which has no place in this plan"
             self._misplaced("malformed", value, (role, slot), why)
             return None
-        num_bytes = value.type.num_elements * itemsize(placed.dtype)
+        num_bytes = extent(value.shape, operand.strides) * itemsize(placed.dtype)
         lo = site.offset + operand.offset
         place = Place(site.space, lo, lo + num_bytes, operand.buffer, operand.buffer in self.freed)
         if operand.offset < 0 or operand.offset + num_bytes > site.size:
@@ -85,6 +90,20 @@ class State:
             why = f"is at {self.words.place(place)}, after {self.words.instruction(self.freed[place.buffer])}"
             self._misplaced("malformed", value, (role, slot), why, place)
         return place
+
+    def _steps(self, operand: Operand, value: Value, role: tuple[str, int | None]) -> bool:
+        """Whether the operand's strides are strides of `value`; else a finding."""
+        strides: object = operand.strides
+        sound = isinstance(strides, tuple) and all(isinstance(step, int) and step >= 0 for step in strides)
+        if not sound or not isinstance(strides, tuple) or len(strides) != len(value.shape):
+            why = f"is in strides {strides!r}; want {len(value.shape)} integers of 0 or more, one for each axis"
+            self._misplaced("malformed", value, role, why)
+            return False
+        if operand.placement.layout != DEFAULT_LAYOUT:
+            why = f"is in strides {strides} as {operand.placement}; strides count in {DEFAULT_LAYOUT}"
+            self._misplaced("wrong-form", value, role, why)
+            return False
+        return True
 
     def _misplaced(
         self, kind: str, value: Value, role: tuple[str, int | None], why: str, place: Place | None = None
@@ -117,6 +136,16 @@ class State:
         """Whether the place holds exactly `image`."""
         pieces = self.images.pieces(image, place.hi - place.lo)
         return all(place.space.holds(place.lo + lo, place.lo + hi, piece) for lo, hi, piece in pieces)
+
+    def image(self, place: Place, value: Value, operand: Operand) -> Image | None:
+        """What the operand's bytes should hold: of the images as which `value` may be read there the one that they do
+        hold, else the first; None if in its strides there is none.
+        """
+        placed = operand.placement
+        found = self.images.candidates(value, placed.dtype, placed.layout, operand.strides)
+        if len(found) < 2:
+            return found[0] if found else None
+        return next((image for image in found if self.holds(place, image)), found[0])
 
     def drop(self, place: Place) -> None:
         """From now on the place holds no value."""

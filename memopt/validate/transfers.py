@@ -1,11 +1,13 @@
 """Transfers, rebinds and frees: bytes that move without being computed.
 
 Holds true: a copy moves what the source bytes *hold*, whatever the instruction says they are; where it converts bytes
-that are not in the form that it converts from, the result is spoilt content, which nobody may read.
+that are not in the form that it converts from, the result is spoilt content, which nobody may read. A source in strides
+is read element by element: its name says in which shape, and the bytes must hold a value that lies so.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from memopt.devices import Placement
@@ -46,6 +48,11 @@ def run_transfer(state: State, transfer: Transfer) -> None:
     if source is None or target is None:
         return
     _check_kind(state, transfer, values[0], (source, target))
+    if transfer.target.strides is not None:
+        why = f"writes %{values[1].name} in strides {transfer.target.strides}; the target has to be contiguous"
+        state.say("malformed", values[1].name, why, target)
+        state.drop(target)
+        return
     if source.overlaps(target):
         state.say(
             "overlap",
@@ -58,7 +65,8 @@ def run_transfer(state: State, transfer: Transfer) -> None:
     if source.freed:
         state.drop(target)
         return
-    parts = _relayout(state, _parts(source), values[0], (transfer.source.placement, transfer.target.placement))
+    parts = _parts(source) if transfer.source.strides is None else _gathered(state, source, values[0], transfer.source)
+    parts = _relayout(state, parts, values[0], (transfer.source.placement, transfer.target.placement))
     for part in parts:
         place = target._replace(lo=target.lo + part.lo, hi=target.lo + part.hi)
         content = part.content
@@ -114,6 +122,21 @@ def _parts(source: Place) -> list[Part]:
     return parts
 
 
+def _gathered(state: State, source: Place, value: Value, operand: Operand) -> list[Part]:
+    """What a copy of a source in strides holds: `value`, spoilt unless the source holds it in these strides."""
+    dtype, image = operand.placement.dtype, state.image(source, value, operand)
+    there = [piece.content for piece in source.space.read(source.lo, source.hi)]
+    content = next((content for content in there if content is not None and content.value is not None), None)
+    fault = ""
+    if image is None:
+        fault = state.words.no_view(value, operand)
+    elif not state.holds(source, image):
+        fault = f"read in strides {operand.strides} from bytes that did not hold %{value.name} in these"
+    made = None if content is None else replace(content, value=value)
+    pieces = state.images.images(value, dtype, DEFAULT_LAYOUT)
+    return [Part(lo, hi, piece, made, fault) for lo, hi, piece in pieces]
+
+
 def _relayout(state: State, parts: list[Part], value: Value, placements: tuple[Placement, Placement]) -> list[Part]:
     """The parts after the copy's conversion: first of the layout, then of the dtype."""
     before, after = placements
@@ -131,10 +154,10 @@ def _reordered(state: State, parts: list[Part], value: Value, before: Placement,
     end = parts[-1].hi
     first = parts[0]
     image = first.image
-    own = state.images.image(value, before.dtype, DEFAULT_LAYOUT)
-    if not to_nchw and _consists_of(parts, state.images.pieces(own, end)):
-        order = (own.at // itemsize(own.dtype), *value.shape)
-        return Part(0, end, Image(own.root, own.dtype, order, 0), first.content, "")
+    for own in () if to_nchw else state.images.candidates(value, before.dtype, DEFAULT_LAYOUT):
+        if _consists_of(parts, state.images.pieces(own, end)):
+            order = (own.at // itemsize(own.dtype), *value.shape)
+            return Part(0, end, Image(own.root, own.dtype, order, 0), first.content, "")
     if image is None:
         return Part(0, end, None, first.content, "")
     size = itemsize(image.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memopt.ir import Value
-from memopt.lowering.program import Call, Free, Program, Rebind, Transfer
+from memopt.lowering.program import Call, Free, Operand, Program, Rebind, Transfer
 from memopt.validate.spaces import Content, Image, Place
 
 __all__ = ["Words"]
@@ -52,6 +52,11 @@ class Words:
     def value(value: Value, root: Value | None) -> str:
         """`%c`, `%v (bytes of %c)`."""
         return f"%{value.name}" if root is value or root is None else f"%{value.name} (bytes of %{root.name})"
+
+    @staticmethod
+    def no_view(value: Value, operand: Operand) -> str:
+        """`read in strides (1, 4), in which no view of %v lies`."""
+        return f"read in strides {operand.strides}, in which no view of %{value.name} lies"
 
     @staticmethod
     def form(image: Image | Content) -> str:
