@@ -8,7 +8,19 @@ from numba.extending import intrinsic, overload
 
 from memopt.kernels.abi import STATUS_BAD_INDEX, STATUS_OK, register_jitable
 
-__all__ = ["concat", "copy", "fill", "gather", "pad", "source_index", "split", "strided"]
+__all__ = [
+    "concat",
+    "concat_strided",
+    "copy",
+    "fill",
+    "gather",
+    "gather_strided",
+    "pad",
+    "source_index",
+    "split",
+    "split_strided",
+    "strided",
+]
 
 #: Runs of fewer elements are moved by a loop: a call costs more.
 _SHORT = 32
@@ -154,6 +166,41 @@ def split(*arrays):
     return STATUS_OK
 
 
+#: Numbers that say a walk: 4 extents, 4 strides written, 4 strides read, where it starts on either side.
+_WALK = 14
+
+
+@register_jitable
+def _walk(out, x, out_at, in_at, numbers, first):
+    """The strided copy that `numbers[first : first + _WALK]` say, `out_at` and `in_at` further on."""
+    f = first
+    strided(
+        out, x,
+        1, 1, numbers[f], numbers[f + 1], numbers[f + 2], numbers[f + 3],
+        0, 0, numbers[f + 4], numbers[f + 5], numbers[f + 6], numbers[f + 7],
+        0, 0, numbers[f + 8], numbers[f + 9], numbers[f + 10], numbers[f + 11],
+        out_at + numbers[f + 12], in_at + numbers[f + 13],
+    )  # fmt: skip
+
+
+@register_jitable
+def concat_strided(out, x0, x1, x2, x3, *numbers):
+    """Up to four parts, each brought to its place in out by a walk; all flat. A walk of extent 0 stands for no part."""
+    parts = (x0, x1, x2, x3)
+    for k in range(4):
+        _walk(out, parts[k], 0, 0, numbers, k * _WALK)
+    return STATUS_OK
+
+
+@register_jitable
+def split_strided(y0, y1, y2, y3, x, *numbers):
+    """Up to four parts of x, each brought out of it by a walk; all flat. A walk of extent 0 stands for no part."""
+    parts = (y0, y1, y2, y3)
+    for k in range(4):
+        _walk(parts[k], x, 0, 0, numbers, k * _WALK)
+    return STATUS_OK
+
+
 @register_jitable
 def source_index(i, before, dim, mode):
     """Which element of an axis of length dim stands at i in the padded axis; -1 for the fill value."""
@@ -217,4 +264,20 @@ def gather(out, x, indices):
             if at < 0:
                 at += dim
             _move(out[o, i], x[o, at])
+    return STATUS_OK
+
+
+@register_jitable
+def gather_strided(out, x, indices, outer, dim, outer_step, step, *walk):
+    """As `gather`, of x that steps through flat storage; `walk` brings over the block at one index."""
+    for i in range(indices.size):
+        if not -dim <= indices[i] < dim:
+            return STATUS_BAD_INDEX
+    inner = walk[0] * walk[1] * walk[2] * walk[3]
+    for o in range(outer):
+        for i in range(indices.size):
+            at = indices[i]
+            if at < 0:
+                at += dim
+            _walk(out, x, (o * indices.size + i) * inner, o * outer_step + at * step, walk, 0)
     return STATUS_OK

@@ -25,6 +25,7 @@ from memopt.ops.movement_common import (
     stand_in,
 )
 from memopt.ops.movement_copy import run_offset
+from memopt.ops.movement_walks import strided_concat, strided_gather, strided_split
 from memopt.ops.spec import (
     ArrayArg,
     Attr,
@@ -88,6 +89,8 @@ def _matrices(role: str, parts: Types, axis: int) -> list[ArrayArg] | None:
 def _concat_kernel(query: KernelQuery) -> KernelCall | None:
     result = data_type(query.outputs)
     axis = norm_axis(int_attr(query.attrs, "axis"), result.rank)
+    if any(strides is not None for strides in query.strides):
+        return strided_concat(query, axis)
     parts = _matrices("in", query.inputs, axis)
     return None if parts is None else KernelCall("movement.concat", (_matrix("out", 0, result, axis), *parts))
 
@@ -156,6 +159,8 @@ def _split_kernel(query: KernelQuery) -> KernelCall | None:
     axis = norm_axis(int_attr(query.attrs, "axis"), source.rank)
     if any(part is None for part in query.outputs):
         return None
+    if query.stride_of(0) is not None:
+        return strided_split(query, axis)
     parts = _matrices("out", query.outputs, axis)
     return None if parts is None else KernelCall("movement.split", (*parts, _matrix("in", 0, source, axis)))
 
@@ -244,6 +249,8 @@ def _gather(arrays: Sequence[Array | None], attrs: Attrs, outputs: Sequence[Tens
 def _gather_kernel(query: KernelQuery) -> KernelCall | None:
     source, indices = data_type(query.inputs), data_type(query.inputs, 1)
     axis = norm_axis(int_attr(query.attrs, "axis"), source.rank)
+    if query.stride_of(0) is not None:
+        return strided_gather(query, axis)
     outer, inner = math.prod(source.shape[:axis]), math.prod(source.shape[axis + 1 :])
     dtype, count = stand_in(source.dtype), indices.num_elements
     arrays = (
@@ -266,6 +273,7 @@ OPS: tuple[OpSpec, ...] = (
         joins=(Join(0, _concat_offset),),
         inplace=(InplacePair(0, 0, _concat_refusal),),
         kernel=_concat_kernel,
+        strided=(-1,),
     ),
     OpSpec(
         "Split",
@@ -276,6 +284,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={"axis": Attr("int", 0), "split": Attr("ints"), "num_outputs": Attr("int")},
         views=(View(-1, 0, _split_offset, _split_strides),),
         kernel=_split_kernel,
+        strided=(0,),
     ),
     OpSpec(
         "Pad",
@@ -294,5 +303,6 @@ OPS: tuple[OpSpec, ...] = (
         reference=_gather,
         attrs={"axis": Attr("int", 0)},
         kernel=_gather_kernel,
+        strided=(0,),
     ),
 )
