@@ -1,6 +1,6 @@
 """Kernels: convolution, then batch normalisation, an addend and an activation, on flat arrays.
 
-Holds true: the geometry is named as in `memopt.kernels.conv`, in NCHW. A block of the convolution's result is made in
+Holds true: layouts and the geometry are those of `memopt.kernels.conv`. A block of the convolution's result is made in
 scratch; then it is normalised (only if `has_norm`), added to `z` (only if `has_z`), clipped at 0 (only if `relu`) and
 stored. Each element of z is read before the element of the output at its place is written, and by no later block: the
 two may be the same bytes. To each element happens what `conv`, `nn.batch_norm` and the loops of `Add` and `Relu` do to
@@ -14,10 +14,16 @@ import math
 import numpy as np
 
 from memopt.kernels.abi import STATUS_OK, gemm, register_jitable
-from memopt.kernels.conv import im2col
+from memopt.kernels.conv import fill_pixels, im2col, im2row
 from memopt.kernels.nn_rows import add_taps, copy_strided, fill, inner_range
 
-__all__ = ["direct", "gemm_blocks", "pointwise_blocks"]
+__all__ = ["direct", "direct_nhwc", "gemm_blocks", "gemm_blocks_nhwc", "pointwise_blocks", "pointwise_blocks_nhwc"]
+
+
+@register_jitable
+def factor_of(scale, var, m, epsilon):
+    """What a deviation from the mean of map `m` is multiplied by, rounded as `nn.batch_norm` does."""
+    return scale.dtype.type(scale[m] / math.sqrt(np.float64(var[m]) + epsilon))
 
 
 @register_jitable
@@ -29,9 +35,7 @@ def finish_run(out, at, z, block, block_at, count, m, scale, shift, mean, var, e
     run = block[block_at : block_at + count]
     to = out[at : at + count]
     if has_norm:
-        kind = block.dtype.type
-        middle, low = kind(mean[m]), kind(shift[m])
-        factor = kind(scale[m] / math.sqrt(np.float64(var[m]) + epsilon))
+        middle, low, factor = mean[m], shift[m], factor_of(scale, var, m, epsilon)
         if has_z:
             other = z[at : at + count]
             for i in range(count):
@@ -169,4 +173,143 @@ def direct(
                 finish_run(
                     out, at, z, scratch, 0, count * ow, m, scale, shift, mean, var, epsilon, has_norm, has_z, relu
                 )  # fmt: skip
+    return STATUS_OK
+
+
+# -- NHWC: scratch begins with the factors of all maps ----------------------------------------------------------------
+
+
+@register_jitable
+def find_factors(scratch, maps, scale, var, epsilon, has_norm):
+    """Set the first `maps` elements of scratch to the factors of the maps."""
+    if has_norm:
+        for m in range(maps):
+            scratch[m] = factor_of(scale, var, m, epsilon)
+
+
+@register_jitable
+def finish_pixels(
+    out, at, z, block, block_at, count, width, first, maps, shift, mean, has_norm, has_z, relu
+):  # fmt: skip
+    """As `finish_run`, for `count` pixels of `width` maps, from `first` on, of `maps`; in scratch `width` apart."""
+    factors, middles, lows = block[first : first + width], mean[first : first + width], shift[first : first + width]
+    for p in range(count):
+        run = block[block_at + p * width : block_at + (p + 1) * width]
+        place = at + p * maps
+        to, other = out[place : place + width], z[place : place + width]
+        if has_norm and has_z:
+            for m in range(width):
+                run[m] = other[m] + ((run[m] - middles[m]) * factors[m] + lows[m])
+        elif has_norm:
+            for m in range(width):
+                run[m] = (run[m] - middles[m]) * factors[m] + lows[m]
+        elif has_z:
+            for m in range(width):
+                run[m] = other[m] + run[m]
+        if relu:
+            zero = block.dtype.type(0)
+            for m in range(width):
+                to[m] = zero if run[m] < zero else run[m]
+        else:
+            for m in range(width):
+                to[m] = run[m]
+
+
+@register_jitable
+def gemm_blocks_nhwc(
+    out, x, weights, bias, scale, shift, mean, var, z, scratch,
+    routine, batch, channels, maps, group, has_bias,
+    h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow, block_channels, block_columns,
+    epsilon, has_norm, has_z, relu,
+):  # fmt: skip
+    """As `conv.conv_gemm_nhwc`; scratch holds factors, a block of the result, and one of im2row."""
+    positions, num_taps = oh * ow, kh * kw
+    in_group, out_group = channels // group, maps // group
+    rows = in_group * num_taps
+    find_factors(scratch, maps, scale, var, epsilon, has_norm)
+    columns = scratch[maps + out_group * block_columns :]
+    for n in range(batch):
+        for g in range(group):
+            first = g * out_group
+            for start in range(0, positions, block_columns):
+                count = min(block_columns, positions - start)
+                if has_bias:
+                    fill_pixels(scratch, maps, out_group, count, out_group, bias, first, has_bias)
+                for c in range(0, in_group, block_channels):
+                    depth = min(block_channels, in_group - c)
+                    im2row(
+                        columns, x, n * h * w * channels, g * in_group + c, channels, depth, start, count,
+                        h, w, kh, kw, sh, sw, dh, dw, top, left, ow,
+                    )  # fmt: skip
+                    gemm(
+                        routine, count, out_group, depth * num_taps, 1.0,
+                        columns, 0, depth * num_taps, False,
+                        weights, first * rows + c * num_taps, rows, True,
+                        1.0 if has_bias or c > 0 else 0.0, scratch, maps, out_group,
+                    )  # fmt: skip
+                at = (n * positions + start) * maps + first
+                finish_pixels(
+                    out, at, z, scratch, maps, count, out_group, first, maps, shift, mean, has_norm, has_z, relu
+                )  # fmt: skip
+    return STATUS_OK
+
+
+@register_jitable
+def pointwise_blocks_nhwc(
+    out, x, weights, bias, scale, shift, mean, var, z, scratch,
+    routine, batch, channels, maps, group, has_bias, positions, block_columns,
+    epsilon, has_norm, has_z, relu,
+):  # fmt: skip
+    """As `conv.conv_pointwise_nhwc`, `block_columns` pixels at a time; scratch holds factors and a block."""
+    in_group, out_group = channels // group, maps // group
+    pixels = batch * positions
+    find_factors(scratch, maps, scale, var, epsilon, has_norm)
+    for g in range(group):
+        first = g * out_group
+        for start in range(0, pixels, block_columns):
+            count = min(block_columns, pixels - start)
+            if has_bias:
+                fill_pixels(scratch, maps, out_group, count, out_group, bias, first, has_bias)
+            gemm(
+                routine, count, out_group, in_group, 1.0,
+                x, start * channels + g * in_group, channels, False,
+                weights, first * in_group, in_group, True,
+                1.0 if has_bias else 0.0, scratch, maps, out_group,
+            )  # fmt: skip
+            at = start * maps + first
+            finish_pixels(
+                out, at, z, scratch, maps, count, out_group, first, maps, shift, mean, has_norm, has_z, relu
+            )  # fmt: skip
+    return STATUS_OK
+
+
+@register_jitable
+def direct_nhwc(
+    out, x, weights, bias, scale, shift, mean, var, z, scratch,
+    batch, channels, maps, group, has_bias, h, w, kh, kw, sh, sw, dh, dw, top, left, oh, ow, block_rows,
+    epsilon, has_norm, has_z, relu,
+):  # fmt: skip
+    """As `conv.conv_direct_nhwc`; scratch holds factors and one pixel."""
+    in_group, out_group, num_taps = channels // group, maps // group, kh * kw
+    find_factors(scratch, maps, scale, var, epsilon, has_norm)
+    for n in range(batch):
+        for p in range(oh * ow):
+            row, col = p // ow, p % ow
+            fill_pixels(scratch, maps, maps, 1, maps, bias, 0, has_bias)
+            for i in range(kh):
+                line = row * sh + i * dh - top
+                if line < 0 or line >= h:
+                    continue
+                for j in range(kw):
+                    place = col * sw + j * dw - left
+                    if place < 0 or place >= w:
+                        continue
+                    pixel = ((n * h + line) * w + place) * channels
+                    for m in range(maps):
+                        tap = m * in_group * num_taps + i * kw + j
+                        source = pixel + m // out_group * in_group
+                        for c in range(in_group):
+                            scratch[maps + m] += weights[tap + c * num_taps] * x[source + c]
+            at = (n * oh * ow + p) * maps
+            finish_pixels(out, at, z, scratch, maps, 1, maps, 0, maps, shift, mean, has_norm, has_z, relu)
     return STATUS_OK

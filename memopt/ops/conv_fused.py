@@ -12,6 +12,7 @@ It has no gradient. The pass `fuse-conv-add` makes it of nodes of a graph that i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.conv_common import CONV_ATTRS, Blocks, cut_blocks, geometry, groups, is_direct, window_over
@@ -25,7 +26,6 @@ from memopt.ops.nn_common import (
     kernel_dtype,
     need_channels,
     need_float,
-    present,
     real,
 )
 from memopt.ops.registry import get_op
@@ -40,6 +40,7 @@ from memopt.ops.spec import (
     OpSpec,
     Output,
     Routine,
+    Scalar,
     Types,
 )
 from memopt.types import TensorType, itemsize
@@ -94,16 +95,30 @@ def _cut(query: KernelQuery) -> tuple[str, Window, Blocks] | None:
     if dtype is None or data is None or weights is None or data.rank > 4:
         return None
     window = window_over(data.shape[2:], weights.shape[2:], query.attrs)
-    group, limit = groups(query.attrs), query.scratch_bytes // itemsize(dtype)
-    if is_direct(weights.shape[0], group):
-        width = window.out[-1]
-        columns = width * _even(window.num_positions // width, max(min(limit, _DIRECT_ELEMENTS) // width, 1))
-        return dtype, window, Blocks(1, columns, columns)
-    rows = weights.shape[0] // group
-    if window.plain:
-        columns = _even(window.num_positions, max(limit // rows, 1))
-        return dtype, window, Blocks(weights.shape[1], columns, rows * columns)
-    return dtype, window, cut_blocks(window, weights.shape[1], limit, rows=rows)
+    maps, group, pixels = weights.shape[0], groups(query.attrs), bool(_suffix(query))
+    factors = maps if pixels else 0  # where a row of scratch is a pixel, its maps' factors lie before all rows
+    limit = query.scratch_bytes // itemsize(dtype) - factors
+    if is_direct(maps, group):
+        blocks = Blocks(1, 1, maps) if pixels else _cut_rows(window, limit)
+    elif window.plain:
+        rows, positions = maps // group, window.num_positions * (data.shape[0] if pixels else 1)
+        columns = _even(positions, max(limit // rows, 1))
+        blocks = Blocks(weights.shape[1], columns, rows * columns)
+    else:
+        blocks = cut_blocks(window, weights.shape[1], limit, rows=maps // group)
+    return dtype, window, replace(blocks, elements=blocks.elements + factors)
+
+
+def _cut_rows(window: Window, limit: int) -> Blocks:
+    """Whole rows of one map."""
+    width = window.out[-1]
+    columns = width * _even(window.num_positions // width, max(min(limit, _DIRECT_ELEMENTS) // width, 1))
+    return Blocks(1, columns, columns)
+
+
+def _suffix(query: KernelQuery) -> str:
+    data = query.inputs[0]
+    return "_nhwc" if query.layout == "NHWC" and data is not None and data.rank == 4 else ""
 
 
 def _even(total: int, most: int) -> int:
@@ -132,20 +147,18 @@ def _kernel(query: KernelQuery) -> KernelCall | None:
     )
     group = groups(query.attrs)
     sizes = (data.shape[0], data.shape[1], weights.shape[0], group, int(2 in there))
-    finish = (
-        real(query.attrs, "epsilon"),
-        int(_SCALE in there),
-        int(_ADDEND in there),
-        int(query.attrs["activation"] == "Relu"),
-    )
-    routine = Routine(gemm_routine(dtype))
+    norm, addend, relu = _SCALE in there, _ADDEND in there, query.attrs["activation"] == "Relu"
+    finish = (real(query.attrs, "epsilon"), int(norm), int(addend), int(relu))
+    routine, layout = Routine(gemm_routine(dtype)), _suffix(query)
+    scalars: tuple[Scalar, ...]
     if is_direct(weights.shape[0], group):
-        return KernelCall("conv_fused.direct", arrays, (*sizes, *geometry(window), blocks.columns // window.out[-1], *finish))
+        scalars = (*sizes, *geometry(window), max(blocks.columns // window.out[-1], 1), *finish)
+        return KernelCall(f"conv_fused.direct{layout}", arrays, scalars)
     if window.plain:
         scalars = (routine, *sizes, window.num_positions, blocks.columns, *finish)
-        return KernelCall("conv_fused.pointwise_blocks", arrays, scalars)
-    cut = (blocks.channels, blocks.columns)
-    return KernelCall("conv_fused.gemm_blocks", arrays, (routine, *sizes, *geometry(window), *cut, *finish))
+        return KernelCall(f"conv_fused.pointwise_blocks{layout}", arrays, scalars)
+    scalars = (routine, *sizes, *geometry(window), blocks.channels, blocks.columns, *finish)
+    return KernelCall(f"conv_fused.gemm_blocks{layout}", arrays, scalars)
 
 
 OPS: tuple[OpSpec, ...] = (
@@ -163,5 +176,7 @@ OPS: tuple[OpSpec, ...] = (
         inplace=(InplacePair(0, _ADDEND),),
         workspace=_workspace,
         kernel=_kernel,
+        layouts=("NHWC",),
+        layout_inputs=(0, _ADDEND),
     ),
 )
