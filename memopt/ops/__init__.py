@@ -1,6 +1,7 @@
 """The ops: one file a family, one `OpSpec` an op. Importing this package registers them all."""
 
 from memopt.ops import blas, conv, elementwise, movement, nn, pool, reduction, resize, update
+from memopt.ops.padding import Padding, is_at_least_zero, own_pads
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
     ANY_LAYOUT,
@@ -37,11 +38,14 @@ __all__ = [
     "KernelQuery",
     "OpSpec",
     "Output",
+    "Padding",
     "Routine",
     "View",
     "all_ops",
     "get_op",
     "has_op",
+    "is_at_least_zero",
+    "own_pads",
     "register",
     "scratch_limit",
 ]
