@@ -67,6 +67,7 @@ def makes_views(call: Call) -> bool:
 def _check_views(state: State, node: Node, outputs: list[Access]) -> None:
     """No kernel runs: each output must be there already, and be a view by what its op says."""
     for output in outputs:
+        state.views.add(output.value)
         if output.reported:
             continue
         why = ""

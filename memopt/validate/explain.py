@@ -55,7 +55,7 @@ def _kind(state: State, value: Value, image: Image, place: Place, bad: Piece) ->
     was_here = _was_here(state, image, place) is not None
     if held is None or held.root is None:
         return "clobbered" if was_here else "read-before-write"
-    if image.root not in state.writes:
+    if image.root not in state.writes and image.root not in state.views:
         return "read-before-write"
     if held.root is image.root and (held.fault or (held.dtype, held.layout) != (image.dtype, image.layout)):
         return "wrong-form"
@@ -118,6 +118,8 @@ def _message(state: State, value: Value, image: Image, place: Place, what: tuple
 def _whereabouts(state: State, value: Value, image: Image) -> str:
     """Where the wanted value went, and which rebind hid it."""
     written = [content for content in state.writes.get(image.root, ()) if not content.fault]
+    if not written and image.root in state.views:
+        return f"; %{image.root.name} is a view there, and was never written in this order"
     if not written:
         return f"; %{image.root.name} has not been computed yet"
     first = written[0]

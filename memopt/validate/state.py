@@ -2,7 +2,8 @@
 
 Holds true: an operand becomes a `Place` by its buffer, slot, offset and number of bytes only; in strides that is its
 hull, from the first element to the last. `writes` lists every
-place where a root was ever written; it serves messages and the choice of kinds, never the question of what bytes hold.
+place where a root was ever written, `views` what calls said to be there as a view; both serve messages and the choice
+of kinds, never the question of what bytes hold.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class State:
         self.called: dict[Node, int] = {}
         self.freed: dict[int, int] = {}
         self.writes: dict[Value, list[Content]] = {}
+        self.views: set[Value] = set()
         self.rebinds: dict[str, list[tuple[int, Rebind]]] = {}
         self.homes: dict[Value, Place] = {}
 

@@ -1,7 +1,8 @@
 """Plans made by hand: a graph, instructions over named buffers, slots. No lowering, no packing, no passes.
 
-An operand is written `value` (in the buffer of that name) or `value@buffer` or `value@buffer+offset`; its placement
-follows from the buffer's device and the value's type, unless given as `sketch.operand(text, dtype=…, layout=…)`.
+An operand is written `value` (in the buffer of that name) or `value@buffer` or `value@buffer+offset`, and any of these
+with `/4,1` behind it in strides of 4 and 1; its placement follows from the buffer's device and the value's type, unless
+given as `sketch.operand(text, dtype=…, layout=…)`.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ class Sketch:
     def operand(self, text: str | Operand | None, *, dtype: str | None = None, layout: str = "NCHW") -> Operand | None:
         if text is None or isinstance(text, Operand):
             return text
+        text, _, steps = text.partition("/")
         name, _, where = text.partition("@")
         where, _, offset = (where or name).partition("+")
         buffer = self.buffers[self.id(where)]
         placed = Placement(buffer.device, dtype or self.graph.value(name).dtype, layout)
-        return Operand(buffer.id, int(offset or 0), placed, name, name)
+        strides = tuple(map(int, steps.split(","))) if steps else None
+        return Operand(buffer.id, int(offset or 0), placed, name, name, strides)
 
     def call(
         self, node: str, inputs: list, outputs: list, *, device: str = "host", layout: str = "NCHW", scratch: int = 0
