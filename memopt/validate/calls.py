@@ -188,6 +188,9 @@ def _reads(state: State, node: Node, call: Call) -> list[Access]:
                 state.say("malformed", "", f"input {slot} of node {node.name} is absent, but has an operand")
             continue
         if not node.spec.reads_data(slot):
+            if isinstance(operand, Operand) and operand.strides is not None:
+                why = f"input {slot}, %{value.name}, is read for its shape only, but is in strides {operand.strides!r}"
+                state.say("malformed", value.name, why)
             continue
         layout = call.layout if layout_inputs is None or slot in layout_inputs else DEFAULT_LAYOUT
         access = _access(state, call, (slot, "input", layout), value, operand)

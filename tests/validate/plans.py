@@ -1,7 +1,7 @@
 """Plans made by hand: a graph, instructions over named buffers, slots. No lowering, no packing, no passes.
 
 An operand is written `value` (in the buffer of that name) or `value@buffer` or `value@buffer+offset`, and any of these
-with `/4,1` behind it in strides of 4 and 1; its placement follows from the buffer's device and the value's type, unless
+with `:4,1` behind it in strides of 4 and 1; its placement follows from the buffer's device and the value's type, unless
 given as `sketch.operand(text, dtype=…, layout=…)`.
 """
 
@@ -55,7 +55,7 @@ class Sketch:
     def operand(self, text: str | Operand | None, *, dtype: str | None = None, layout: str = "NCHW") -> Operand | None:
         if text is None or isinstance(text, Operand):
             return text
-        text, _, steps = text.partition("/")
+        text, _, steps = text.partition(":")
         name, _, where = text.partition("@")
         where, _, offset = (where or name).partition("+")
         buffer = self.buffers[self.id(where)]

@@ -44,12 +44,12 @@ def kinds(s: Sketch) -> list[tuple[str, int | None, str]]:
     return [(f.kind, f.instruction, f.value) for f in s.findings()]
 
 
-def transposed(read: str = "t@y/1,3", made: str | None = None) -> Sketch:
+def transposed(read: str = "t@y:1,3", made: str | None = None) -> Sketch:
     s = sketch(TRANSPOSE, "y", "m").call("y", ["x"], ["y"])
     return s.call("t", ["y"], [made or read]).call("m", [read, "x"], ["m"])
 
 
-def split(a: str = "a@y/4,1", b: str = "b@y+4/4,1", *more: str) -> Sketch:
+def split(a: str = "a@y:4,1", b: str = "b@y+4:4,1", *more: str) -> Sketch:
     s = sketch(SPLIT, "y", "p", "q", *more).call("y", ["x"], ["y"]).call("a", ["y"], [a, b])
     return s.call("p", [a], ["p"]).call("q", [b, a], ["q"])
 
@@ -63,12 +63,12 @@ def test_a_transposed_value_is_read_where_it_is():
 
 def test_a_transposed_feed_is_read_where_it_is():
     s = sketch('graph "g" {\n input %x: f32[4,3]\n %t = Transpose(%x)\n %m = MatMul(%t, %x)\n output %m\n}', "m")
-    accepted(s.call("t", ["x"], ["t@x/1,3"]).call("m", ["t@x/1,3", "x"], ["m"]))
+    accepted(s.call("t", ["x"], ["t@x:1,3"]).call("m", ["t@x:1,3", "x"], ["m"]))
 
 
 def test_both_halves_of_an_inner_axis():
     accepted(split())
-    accepted(split("a@y/4,0"))  # what an axis of length 1 steps by says nothing
+    accepted(split("a@y:4,0"))  # what an axis of length 1 steps by says nothing
 
 
 def test_a_kernel_writes_the_transposed_value_contiguously():
@@ -77,8 +77,8 @@ def test_a_kernel_writes_the_transposed_value_contiguously():
 
 
 def test_strides_of_a_contiguous_operand():
-    s = sketch(TRANSPOSE, "y", "t", "m").call("y", ["x"], ["y"]).call("t", ["y/3,1"], ["t"])
-    accepted(s.call("m", ["t/4,1", "x/3,1"], ["m"]))
+    s = sketch(TRANSPOSE, "y", "t", "m").call("y", ["x"], ["y"]).call("t", ["y:3,1"], ["t"])
+    accepted(s.call("m", ["t:4,1", "x:3,1"], ["m"]))
 
 
 def test_an_expanded_row():
@@ -86,7 +86,7 @@ def test_an_expanded_row():
         'graph "g" {\n input %x: f32[1,3]\n %y = Neg(%x)\n %e = Expand(%y) {shape=[4,3]}\n %a = Abs(%e)\n output %a\n}',
         "y", "a",
     )  # fmt: skip
-    accepted(s.call("y", ["x"], ["y"]).call("e", ["y"], ["e@y/0,1"]).call("a", ["e@y/0,1"], ["a"]))
+    accepted(s.call("y", ["x"], ["y"]).call("e", ["y"], ["e@y:0,1"]).call("a", ["e@y:0,1"], ["a"]))
 
 
 SLICE = """graph "slice" {
@@ -98,7 +98,7 @@ SLICE = """graph "slice" {
 }"""
 
 
-def sliced(operand: str = "s@y+20/8,2") -> Sketch:
+def sliced(operand: str = "s@y+20:8,2") -> Sketch:
     s = sketch(SLICE, "y", "a").call("y", ["x"], ["y"]).call("s", ["y"], [operand])
     return s.call("a", [operand], ["a"])
 
@@ -118,15 +118,15 @@ TWICE = """graph "twice" {
 
 
 def test_transposed_twice_is_what_it_was():
-    accepted(sketch(TWICE, "y", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,3"])
-             .call("u", ["t@y/1,3"], ["u@y"]).call("a", ["y"], ["a"]))  # fmt: skip
-    accepted(sketch(TWICE, "y", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,3"])
-             .call("u", ["t@y/1,3"], ["u@y/3,1"]).call("a", ["u@y"], ["a"]))  # fmt: skip
+    accepted(sketch(TWICE, "y", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,3"])
+             .call("u", ["t@y:1,3"], ["u@y"]).call("a", ["y"], ["a"]))  # fmt: skip
+    accepted(sketch(TWICE, "y", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,3"])
+             .call("u", ["t@y:1,3"], ["u@y:3,1"]).call("a", ["u@y"], ["a"]))  # fmt: skip
 
 
 def test_transposed_twice_may_be_read_from_a_copy_of_either():
     s = sketch(TWICE, "y", "t", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t"]).free("y")
-    accepted(s.call("u", ["t"], ["u@t/1,4"]).call("a", ["u@t/1,4"], ["a"]))
+    accepted(s.call("u", ["t"], ["u@t:1,4"]).call("a", ["u@t:1,4"], ["a"]))
     s = sketch(TWICE, "y", "t", "u", "a").call("y", ["x"], ["y"]).call("t", ["y"], ["t"]).call("u", ["t"], ["u"])
     accepted(s.call("a", ["u"], ["a"]))
 
@@ -143,8 +143,8 @@ def test_reshape_of_a_transposed_value():
 }""",
         "y", "a",
     )  # fmt: skip
-    s.call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"]).call("r", ["t@y/1,4"], ["r@y/2,1,4"])
-    accepted(s.call("a", ["r@y/2,1,4"], ["a"]))
+    s.call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"]).call("r", ["t@y:1,4"], ["r@y:2,1,4"])
+    accepted(s.call("a", ["r@y:2,1,4"], ["a"]))
 
 
 RUN = """graph "run" {
@@ -161,15 +161,15 @@ RUN = """graph "run" {
 
 def test_a_run_of_a_value_that_is_no_run_is_there_under_both_names():
     """Row 1 of `s` is elements [2, 4) of `s`, and elements [4, 6) of `y`."""
-    s = sketch(RUN, "y", "a", "b").call("y", ["x"], ["y"]).call("s", ["y"], ["s@y/4,1"])
-    accepted(s.call("r", ["s@y/4,1"], ["r@y+16"]).call("a", ["r@y+16"], ["a"]).call("b", ["s@y/4,1"], ["b"]))
+    s = sketch(RUN, "y", "a", "b").call("y", ["x"], ["y"]).call("s", ["y"], ["s@y:4,1"])
+    accepted(s.call("r", ["s@y:4,1"], ["r@y+16"]).call("a", ["r@y+16"], ["a"]).call("b", ["s@y:4,1"], ["b"]))
     s = sketch(RUN, "y", "s", "a", "b").call("y", ["x"], ["y"]).call("s", ["y"], ["s"]).free("y")
     accepted(s.call("r", ["s"], ["r@s+8"]).call("a", ["r@s+8"], ["a"]).call("b", ["s"], ["b"]))
 
 
 def test_an_output_may_be_fetched_in_strides():
     s = sketch(TRANSPOSE.replace("output %m", "output %m\n  output %t"), "y", "m").call("y", ["x"], ["y"])
-    accepted(s.call("t", ["y"], ["t@y/1,3"]).call("m", ["t@y/1,3", "x"], ["m"]).result("t@y/1,3"))
+    accepted(s.call("t", ["y"], ["t@y:1,3"]).call("m", ["t@y:1,3", "x"], ["m"]).result("t@y:1,3"))
 
 
 def test_a_view_of_values_that_were_joined():
@@ -186,7 +186,7 @@ def test_a_view_of_values_that_were_joined():
         "c", "d",
     )  # fmt: skip
     s.call("a", ["x"], ["a@c"]).call("b", ["x"], ["b@c+24"]).call("c", ["a@c", "b@c+24"], ["c"])
-    accepted(s.call("t", ["c"], ["t@c/1,3"]).call("d", ["t@c/1,3"], ["d"]))
+    accepted(s.call("t", ["c"], ["t@c:1,3"]).call("d", ["t@c:1,3"], ["d"]))
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
@@ -194,11 +194,11 @@ def test_a_view_of_values_that_were_joined():
 GPU = Machine(Device("host", alignment=16), (Device("gpu", alignment=16, dtypes={"float64": "float32"}),), "gpu")
 
 
-def copied(source: str = "t@y/1,3", target: str = "t@T") -> Sketch:
+def copied(source: str = "t@y:1,3", target: str = "t@T") -> Sketch:
     text = TRANSPOSE.replace("MatMul(%t, %x)", "Abs(%t)")
     s = sketch(text, "y", machine=GPU).buffer("T", 48, device="gpu").buffer("m", device="gpu").call("y", ["x"], ["y"])
     s.graph.node("m").device, s.graph.node("y").device, s.graph.node("t").device = "gpu", "host", "host"
-    s.call("t", ["y"], ["t@y/1,3"]).transfer("device", source, target, "m")
+    s.call("t", ["y"], ["t@y:1,3"]).transfer("device", source, target, "m")
     return s.call("m", ["t@T"], ["m"], device="gpu")
 
 
@@ -206,7 +206,7 @@ def test_a_copy_reads_element_by_element():
     accepted(copied())
 
 
-@pytest.mark.parametrize("source", ["t@y/3,1", "t@y/0,3", "t@y/1,2"])
+@pytest.mark.parametrize("source", ["t@y:3,1", "t@y:0,3", "t@y:1,2"])
 def test_a_copy_in_other_strides_is_spoilt(source):
     found = copied(source).findings()
     assert [(f.kind, f.instruction, f.value) for f in found] == [("wrong-form", 3, "t")]
@@ -223,7 +223,7 @@ def test_a_copy_of_bytes_that_do_not_hold_it_is_spoilt():
 
 
 def test_a_copy_to_strides():
-    found = kinds(copied(target="t@T/1,3"))
+    found = kinds(copied(target="t@T:1,3"))
     assert found[0] == ("malformed", 2, "t")
 
 
@@ -234,7 +234,7 @@ def test_a_copy_of_the_bytes_between_is_not_one_of_the_elements():
 
 def test_a_copy_over_its_own_source():
     s = copied()
-    s.transfer("layout", "t@y/1,3", "t@y", "m")
+    s.transfer("layout", "t@y:1,3", "t@y", "m")
     assert ("overlap", 4, "t") in kinds(s)
 
 
@@ -248,9 +248,9 @@ POOL = """graph "pool" {
 }"""
 
 
-def pooled(source: str = "t@y/32,16,1,4") -> Sketch:
+def pooled(source: str = "t@y:32,16,1,4") -> Sketch:
     s = sketch(POOL, "y", machine=LAYOUTS)
-    s.buffer("L", 128).buffers_for("m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/32,16,1,4"])
+    s.buffer("L", 128).buffers_for("m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:32,16,1,4"])
     target = s.operand("t@L", layout="NHWC")
     s.transfer("layout", source, target, "m")
     return s.call("m", [target], [s.operand("m", layout="NHWC")], layout="NHWC").result(s.operand("m", layout="NHWC"))
@@ -261,16 +261,16 @@ def test_a_copy_from_strides_to_another_layout():
 
 
 def test_a_copy_from_other_strides_to_another_layout():
-    assert kinds(pooled("t@y/32,16,4,1")) == [("wrong-form", 3, "t")]
+    assert kinds(pooled("t@y:32,16,4,1")) == [("wrong-form", 3, "t")]
 
 
 def test_strides_count_in_the_default_layout():
     s = Sketch(parse(POOL), LAYOUTS).buffers_for("y", "m").call("y", ["x"], ["y"])
-    operand = s.operand("t@y/32,16,1,4", layout="NHWC")
-    s.call("t", ["y"], ["t@y/32,16,1,4"]).call("m", [operand], [s.operand("m", layout="NHWC")], layout="NHWC")
+    operand = s.operand("t@y:32,16,1,4", layout="NHWC")
+    s.call("t", ["y"], ["t@y:32,16,1,4"]).call("m", [operand], [s.operand("m", layout="NHWC")], layout="NHWC")
     assert kinds(s.result(s.operand("m", layout="NHWC"))) == [("wrong-form", 2, "t")]
     s.instructions.pop()
-    s.call("m", ["t@y/32,16,1,4"], [s.operand("m", layout="NHWC")], layout="NHWC")
+    s.call("m", ["t@y:32,16,1,4"], [s.operand("m", layout="NHWC")], layout="NHWC")
     assert kinds(s) == [("wrong-form", 2, "t")]
 
 
@@ -278,44 +278,44 @@ def test_strides_count_in_the_default_layout():
 
 
 def test_strides_permuted():
-    s = transposed("t@y/3,1", "t@y/1,3")
+    s = transposed("t@y:3,1", "t@y:1,3")
     s.only("wrong-form", 2, "%t", "in strides (3, 1)", "no view")
 
 
 def test_strides_permuted_of_a_square():
     """There every permutation lies within the bytes."""
     text = TRANSPOSE.replace("[4,3]", "[4,4]")
-    right = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"])
-    accepted(right.call("m", ["t@y/1,4", "x"], ["m"]))
-    s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"]).call("m", ["t@y", "x"], ["m"])
+    right = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"])
+    accepted(right.call("m", ["t@y:1,4", "x"], ["m"]))
+    s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"]).call("m", ["t@y", "x"], ["m"])
     s.only("stale-read", 2, "%t", "%y")
-    s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"]).call("m", ["y", "x"], ["m"])
+    s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"]).call("m", ["y", "x"], ["m"])
     s.only("stale-read", 2, "%t", "%y")
 
 
 def test_another_value_read_in_these_strides():
-    s = sketch(TRANSPOSE.replace("[4,3]", "[4,4]"), "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"])
-    s.call("m", ["t@y/1,4", "x/1,4"], ["m"]).only("wrong-form", 2, "%x", "in strides (1, 4)")
+    s = sketch(TRANSPOSE.replace("[4,3]", "[4,4]"), "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"])
+    s.call("m", ["t@y:1,4", "x:1,4"], ["m"]).only("wrong-form", 2, "%x", "in strides (1, 4)")
     s.instructions.pop()
-    s.call("m", ["t@x/1,4", "x"], ["m"]).only("stale-read", 2, "%t", "%y", "%x")
+    s.call("m", ["t@x:1,4", "x"], ["m"]).only("stale-read", 2, "%t", "%y", "%x")
 
 
 def test_off_by_one_element():
-    found = kinds(sliced("s@y+16/8,2"))
+    found = kinds(sliced("s@y+16:8,2"))
     assert found == [("false-view", 1, "s")]
     s = split()
-    s.instructions[-1] = s.call("q", ["b@y/4,1", "a@y/4,1"], ["q"]).instructions.pop()
+    s.instructions[-1] = s.call("q", ["b@y:4,1", "a@y:4,1"], ["q"]).instructions.pop()
     assert [f[:2] for f in kinds(s)] == [("stale-read", 3)]
 
 
 def test_beyond_the_buffer():
-    assert ("out-of-bounds", 2, "t") in kinds(transposed("t@y/2,3", "t@y/1,3"))
-    assert ("out-of-bounds", 1, "s") in kinds(sliced("s@y+24/8,2"))
+    assert ("out-of-bounds", 2, "t") in kinds(transposed("t@y:2,3", "t@y:1,3"))
+    assert ("out-of-bounds", 1, "s") in kinds(sliced("s@y+24:8,2"))
 
 
 def test_the_hull_is_overwritten_before_it_is_read():
     s = split()
-    s.instructions.insert(2, s.call("p", ["a@y/4,1"], ["p@y+8"]).instructions.pop())
+    s.instructions.insert(2, s.call("p", ["a@y:4,1"], ["p@y+8"]).instructions.pop())
     del s.instructions[3]
     found = kinds(s.result("p@y+8"))
     assert found[0][:2] == ("overlap", 2)
@@ -326,8 +326,8 @@ def test_a_kernel_writes_between_the_elements_of_a_live_view():
     """Bytes that belong to no element of the view are within its hull: nobody may write there."""
     text = SPLIT.replace("%q = Add(%b, %a)", "%r = Slice(%x) {axes=[0,1], ends=[1,2], starts=[0,0]}\n  %q = Abs(%a)")
     text = text.replace("output %p\n  output %q", "output %p\n  output %q\n  output %r")
-    s = sketch(text, "y", "p", "q").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y/4,1", "b@y+4/4,1"])
-    s.call("p", ["a@y/4,1"], ["p"]).call("r", ["x"], ["r@y+4"]).call("q", ["a@y/4,1"], ["q"]).result("r@y+4")
+    s = sketch(text, "y", "p", "q").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y:4,1", "b@y+4:4,1"])
+    s.call("p", ["a@y:4,1"], ["p"]).call("r", ["x"], ["r@y+4"]).call("q", ["a@y:4,1"], ["q"]).result("r@y+4")
     s.only("partial-overwrite", 4, "%a")
 
 
@@ -349,54 +349,54 @@ def test_an_output_over_the_hull_of_an_input():
   %a = Add(%t, %x)
   output %a
 }"""
-    s = sketch(text, "y").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"])
-    s.call("a", ["t@y/1,4", "x"], ["a@y"]).result("a@y").only("illegal-inplace", 2, "%a", "%t", "in strides")
-    s = sketch(text, "y").buffer("z", 96, at=0).call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,4"])
-    s.call("a", ["t@y/1,4", "x"], ["a@z+32"]).result("a@z+32").only("overlap", 2, "%a", "%t")
+    s = sketch(text, "y").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"])
+    s.call("a", ["t@y:1,4", "x"], ["a@y"]).result("a@y").only("illegal-inplace", 2, "%a", "%t", "in strides")
+    s = sketch(text, "y").buffer("z", 96, at=0).call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,4"])
+    s.call("a", ["t@y:1,4", "x"], ["a@z+32"]).result("a@z+32").only("overlap", 2, "%a", "%t")
 
 
 def test_a_view_of_bytes_that_do_not_hold_it():
-    s = transposed("t@x/1,3")
+    s = transposed("t@x:1,3")
     s.only("false-view", 1, "%t", "no kernel runs", "%x", "1 more")
 
 
 def test_a_view_where_nothing_was_written():
     s = sketch(TRANSPOSE, "y", "t", "m").call("y", ["x"], ["y"])
-    s.call("t", ["y"], ["t/1,3"]).call("m", ["t/1,3", "x"], ["m"]).only("false-view", 1, "%t", "nothing")
+    s.call("t", ["y"], ["t:1,3"]).call("m", ["t:1,3", "x"], ["m"]).only("false-view", 1, "%t", "nothing")
 
 
 def test_a_view_before_the_value():
-    s = sketch(TRANSPOSE, "y", "m").call("t", ["y"], ["t@y/1,3"]).call("y", ["x"], ["y"])
-    s.call("m", ["t@y/1,3", "x"], ["m"])
+    s = sketch(TRANSPOSE, "y", "m").call("t", ["y"], ["t@y:1,3"]).call("y", ["x"], ["y"])
+    s.call("m", ["t@y:1,3", "x"], ["m"])
     assert kinds(s)[:2] == [("read-before-write", 0, "y"), ("false-view", 0, "t")]
 
 
 def test_a_view_that_the_op_does_not_declare():
-    s = sketch(TRANSPOSE, "y", "m").call("y", ["x"], ["y/3,1"]).call("t", ["y"], ["t@y/1,3"])
-    s.call("m", ["t@y/1,3", "x"], ["m"])
+    s = sketch(TRANSPOSE, "y", "m").call("y", ["x"], ["y:3,1"]).call("t", ["y"], ["t@y:1,3"])
+    s.call("m", ["t@y:1,3", "x"], ["m"])
     assert kinds(s)[0] == ("false-view", 0, "y")
     assert "Neg declares no such view" in s.findings()[0].message
 
 
 def test_one_output_is_a_view_and_the_other_is_not_there():
     """The executor skips the whole call: nobody computes `b`."""
-    s = split("a@y/4,1", "b", "b")
+    s = split("a@y:4,1", "b", "b")
     s.only("false-view", 1, "%b", "no kernel runs")
-    s = split("a", "b@y+4/4,1", "a")
+    s = split("a", "b@y+4:4,1", "a")
     assert kinds(s) == [("false-view", 1, "a")]
 
 
 def test_one_output_is_a_view_and_the_other_a_run_that_is_there():
     text = SPLIT.replace("f32[4,4]", "f32[1,4]")
-    s = sketch(text, "y", "p", "q").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y/1,1", "b@y+4"])
+    s = sketch(text, "y", "p", "q").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y:1,1", "b@y+4"])
     accepted(s.call("p", ["a@y"], ["p"]).call("q", ["b@y+4", "a@y"], ["q"]))
 
 
 def test_a_fetched_view_that_is_not_there():
     text = TRANSPOSE.replace("output %m", "output %m\n  output %t")
-    for where, kind in (("t@y/3,1", "wrong-form"), ("t@x/1,3", "lost-output")):
-        s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y/1,3"])
-        s.call("m", ["t@y/1,3", "x"], ["m"]).result(where).only(kind, None, "%t")
+    for where, kind in (("t@y:3,1", "wrong-form"), ("t@x:1,3", "lost-output")):
+        s = sketch(text, "y", "m").call("y", ["x"], ["y"]).call("t", ["y"], ["t@y:1,3"])
+        s.call("m", ["t@y:1,3", "x"], ["m"]).result(where).only(kind, None, "%t")
 
 
 @pytest.mark.parametrize("steps", [(1,), (1, 3, 1), (), (1, -3), (1, 3.0), [1, 3], "13", (1, None)])
@@ -413,8 +413,8 @@ def test_no_strides_at_all(steps):
 @pytest.mark.parametrize("kind", ["feeds", "params", "finals"])
 def test_what_enters_and_what_stays_is_contiguous(kind):
     text = TRANSPOSE.replace("%y = Neg(%x)", "param %w: f32[4,3]\n  %y = Add(%x, %w)")
-    s = sketch(text, "y", "m").call("y", ["x", "w"], ["y"]).call("t", ["y"], ["t@y/1,3"])
-    s.call("m", ["t@y/1,3", "x"], ["m"])
+    s = sketch(text, "y", "m").call("y", ["x", "w"], ["y"]).call("t", ["y"], ["t@y:1,3"])
+    s.call("m", ["t@y:1,3", "x"], ["m"])
     accepted(s)
     (one,) = getattr(s.plan().program, kind)
     changed = (replace(one, operand=replace(one.operand, strides=(3, 1))),)
@@ -436,8 +436,8 @@ def test_whoever_writes_in_the_hull_comes_after_its_readers():
   output %p
   output %q
 }"""
-    s = sketch(text, "y", "p").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y/4,1", "b@y+4/4,1"])
-    s.call("p", ["a@y/4,1"], ["p"]).call("q", ["x"], ["q@y"]).result("q@y")
+    s = sketch(text, "y", "p").call("y", ["x"], ["y"]).call("a", ["y"], ["a@y:4,1", "b@y+4:4,1"])
+    s.call("p", ["a@y:4,1"], ["p"]).call("q", ["x"], ["q@y"]).result("q@y")
     assert s.findings() == []
     found = validate(s.plan(), findings="return", order="any")
     assert {(f.kind, f.instruction, f.culprit) for f in found} == {("unordered", 3, i) for i in (0, 1, 2)}
@@ -445,6 +445,7 @@ def test_whoever_writes_in_the_hull_comes_after_its_readers():
 
 def test_a_view_written_in_strides_onto_itself_is_a_reading():
     """A kernel that copies `u`, a transposed `t`, from `y` to `y` changes nothing: the readers of `t` need no order."""
-    s = sketch(TWICE.replace("output %a", "%b = Abs(%t)\n  output %a\n  output %b"), "y", "a", "b").call("y", ["x"], ["y"])
-    s.call("t", ["y"], ["t@y/1,3"]).call("u", ["t@y/1,3"], ["u@y"]).call("a", ["u@y"], ["a"])
-    accepted(s.call("b", ["t@y/1,3"], ["b"]))
+    s = sketch(TWICE.replace("output %a", "%b = Abs(%t)\n  output %a\n  output %b"), "y", "a", "b")
+    s.call("y", ["x"], ["y"])
+    s.call("t", ["y"], ["t@y:1,3"]).call("u", ["t@y:1,3"], ["u@y"]).call("a", ["u@y"], ["a"])
+    accepted(s.call("b", ["t@y:1,3"], ["b"]))
