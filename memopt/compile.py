@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from memopt.analysis import ExecutionOrder, check_order
+from memopt.arena import Pairs, packing_problem
 from memopt.devices import Machine
 from memopt.errors import CapacityError, OptionError
 from memopt.export import load_json, save_json
 from memopt.ir import Graph, verify
 from memopt.lowering import Call, LoweringOptions, Program, Transfer, TransferPolicy, lower, resolve_devices
-from memopt.ordering import Pairs, Place, order_plan
-from memopt.packing import PackingBuffer, PackingPlan, PackingProblem, pack
+from memopt.ordering import Place, order_plan
+from memopt.packing import PackingPlan, PackingProblem, pack
 from memopt.pipeline import Decision, Observer, PassSelection, find_passes, run_pipeline
 from memopt.plan import DeviceUse, MemoryPlan, Slot
 from memopt.recipe import Recipe, keep_values, leave_out
@@ -152,7 +152,8 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     donate     names of feeds whose bytes the plan may overwrite
     keep       names of values that hold to the end, as if they were outputs: `plan.run(feeds).kept[name]`
     without    names of passes to leave out, and of values (`%name` if a pass has that name too) that share with nobody
-    order      "any": add control edges, as decisions, with which the plan holds under every order that respects edges
+    order      "any": the plan holds under every order that respects edges; what that takes (control edges, bytes) is
+               told by decisions
     validate   raise `InvalidPlanError` if the plan would not compute what the graph says; False lets you run it all
                the same
     scratch_bytes   the most workspace that one kernel call may plan      pack_seconds   time to close the gap to the
@@ -212,26 +213,6 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
         if array is not None:
             plan.graph.set_param(value.name, array)
     return replace(plan)
-
-
-def packing_problem(program: Program, device: str, alignment: int = 1, apart: Pairs = ()) -> PackingProblem:
-    """The arena of `device` as a packing problem: one buffer for each of the program's; ids are buffer numbers.
-
-    For each pair in `apart` there is a moment after the program's end at which these two buffers are live, and no
-    other: so they must not overlap, and nothing else is asked.
-    """
-    end = len(program.instructions) + 1
-    moments: dict[int, list[int]] = {}
-    for moment, pair in enumerate(apart, end):
-        for number in pair:
-            moments.setdefault(number, []).append(moment)
-    buffers = []
-    for b in program.buffers:
-        if b.device == device and b.space == "arena":
-            pieces = [(b.start, max(b.end, b.start + 1)), *((m, m + 1) for m in moments.get(b.id, ()))]
-            gaps = tuple((a[1], b[0]) for a, b in itertools.pairwise(pieces) if a[1] < b[0])
-            buffers.append(PackingBuffer(str(b.id), b.size_bytes, b.start, pieces[-1][1], alignment, gaps=gaps))
-    return PackingProblem(tuple(buffers))
 
 
 def _placing(program: Program, seconds: float) -> Place:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from memopt.analysis import WantedEdge, add_edges
+from memopt.arena import Pairs
 from memopt.ir import Node
 from memopt.lowering import Call, Instruction, Operand, Transfer
 from memopt.pipeline import Decision
@@ -30,10 +31,8 @@ from memopt.plan import DeviceUse, MemoryPlan, Slot
 from memopt.types import itemsize
 from memopt.validate import Finding, dependencies, validate
 
-__all__ = ["Pairs", "Place", "order_plan"]
+__all__ = ["Place", "order_plan"]
 
-#: Numbers of buffers that must not overlap.
-Pairs = Sequence[tuple[int, int]]
 #: Packs a program with these pairs apart: a slot for each buffer, and what each device needs then.
 Place = Callable[[Pairs], tuple[tuple[Slot, ...], Mapping[str, DeviceUse]]]
 _Plan = TypeVar("_Plan", bound=MemoryPlan)
