@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from memopt.analysis import ExecutionOrder, check_order
 from memopt.arena import Pairs, packing_problem
 from memopt.devices import Machine
+from memopt.donation import check_donations, unused_donations
 from memopt.errors import CapacityError, OptionError
 from memopt.export import load_json, save_json
 from memopt.ir import Graph, verify
@@ -99,16 +100,21 @@ class Plan(MemoryPlan):
         feeds: Mapping[str, Any] | None = None,
         *,
         out: Mapping[str, Any] | None = None,
+        copy_feeds: bool = False,
         measure: bool = False,
         sanitize: bool = False,
     ) -> RunResult:
-        """Run once: feed name -> array in, output name -> array out (see `Executor.run`)."""
-        return self.executor().run(feeds, out=out, measure=measure, sanitize=sanitize)
+        """Run once: feed name -> array in, output name -> array out (see `Executor.run`).
 
-    def run_many(self, feeds: Iterable[Mapping[str, Any]]) -> list[RunResult]:
+        Arrays are used in place where they can be, and donated feeds may be overwritten, unless `copy_feeds` is set;
+        `result.feeds` and `result.outputs` say what was copied and why.
+        """
+        return self.executor().run(feeds, out=out, copy_feeds=copy_feeds, measure=measure, sanitize=sanitize)
+
+    def run_many(self, feeds: Iterable[Mapping[str, Any]], *, copy_feeds: bool = False) -> list[RunResult]:
         """Run once for each of `feeds`; parameters that the graph updates carry over."""
         executor = self.executor()
-        return [executor.run(one) for one in feeds]
+        return [executor.run(one, copy_feeds=copy_feeds) for one in feeds]
 
     def state(self) -> dict[str, Any]:
         """parameter name -> its value now, after the runs so far."""
@@ -134,7 +140,9 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     free: Literal["eager", "never"] = "eager",
     transfer_lifetime: Literal["last-read", "step"] = "last-read",
     share_transfers: bool = False,
+    outputs: Literal["arena", "caller"] = "arena",
     donate: Sequence[str] = (),
+    strict_donation: bool = False,
     keep: Sequence[str] = (),
     without: Sequence[str] = (),
     order: ExecutionOrder = "listed",
@@ -149,7 +157,10 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     machine    default: the host alone                transfer   "publish", "outer", or "fluid-1.5" to see it lose
                results
     free       "never" shows what eager freeing earns  transfer_lifetime, share_transfers   see `LoweringOptions`
-    donate     names of feeds whose bytes the plan may overwrite
+    outputs    "caller": an output that fills its buffer is made in the caller's array (`plan.run(feeds, out=...)`), or
+               in a fresh one, beside the arena; a decision says why another is copied out
+    donate     names of feeds whose bytes the plan may overwrite; a decision says which it had no use for, and
+               `strict_donation` raises `DonationError` then
     keep       names of values that hold to the end, as if they were outputs: `plan.run(feeds).kept[name]`
     without    names of passes to leave out, and of values (`%name` if a pass has that name too) that share with nobody
     order      "any": the plan holds under every order that respects edges; what that takes (control edges, bytes) is
@@ -162,7 +173,7 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     Raises `PassError`, `PlanError`, `CapacityError`, `OptionError`.
     """
     given = {name: value for name, value in locals().items() if name not in ("graph", "observer")}
-    options = LoweringOptions(transfer, free, transfer_lifetime, share_transfers, scratch_bytes)
+    options = LoweringOptions(transfer, free, transfer_lifetime, share_transfers, scratch_bytes, outputs)
     check_order(order)
     machine = machine or Machine.host_only()
     verify(graph)
@@ -188,8 +199,12 @@ def compile(  # noqa: PLR0913 - the options of the whole line, by keyword
     if order == "any":
         plan = order_plan(plan, place)
     _check_capacity(plan)
+    plan = replace(plan, decisions=(*plan.decisions, *unused_donations(plan)))
+    if strict_donation:
+        check_donations(plan.decisions)
     if validate:
         validate_plan(plan, order=order)
+        plan.mark_validated()
     return plan
 
 
@@ -202,6 +217,7 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
     plan = Plan(**{name: getattr(data, name) for name in MemoryPlan.__dataclass_fields__})
     if validate:
         validate_plan(plan)
+        plan.mark_validated()
     if graph is None:
         return plan
     if [repr(v) for v in graph.values] != [repr(v) for v in plan.graph.values]:
@@ -212,7 +228,7 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
         array = graph.param_data(value)
         if array is not None:
             plan.graph.set_param(value.name, array)
-    return replace(plan)
+    return plan
 
 
 def _placing(program: Program, seconds: float) -> Place:
@@ -270,6 +286,7 @@ def _use(program: Program, device: str, packing: PackingPlan) -> DeviceUse:
         ),
         feed_bytes=sum(b.size_bytes for b in mine if b.space == "feed"),
         param_bytes=sum(b.size_bytes for b in mine if b.space == "param"),
+        output_bytes=sum(b.size_bytes for b in mine if b.space == "output"),
         transfer_bytes=sum(b.size_bytes for b in copies),
         num_transfers=len(copies),
         link_seconds=seconds,
@@ -310,7 +327,7 @@ def _check_capacity(plan: Plan) -> None:
             f"device {device.name!r} has {format_bytes(device.capacity_bytes)}, "
             f"the plan needs {format_bytes(use.total_bytes)}: "
             f"{over} bytes too many (arena {use.height_bytes}, scratch {use.scratch_bytes}, feeds {use.feed_bytes}, "
-            f"parameters {use.param_bytes})"
+            f"parameters {use.param_bytes}{f', outputs {use.output_bytes}' if use.output_bytes else ''})"
         )
         live = (one.buffer for one in at_peak(plan, device.name)[1][:10])
         error.add_note("live at the peak: " + ", ".join(f"{b.name} ({format_bytes(b.size_bytes)})" for b in live))

@@ -1,9 +1,10 @@
 """The executor: regions for a plan's slots, a table of rows, and runs.
 
-Holds true: an executor never writes to the caller's arrays or to the graph's parameter data (updated parameters are
-copied when it is made); feeds are copied in, outputs are copied out; a second run starts from the same bytes as the
-first, but for the parameters that the graph updates. `run` is safe to call from several threads: runs of one executor
-queue up.
+Holds true: an executor never writes to the graph's parameter data (updated parameters are copied when it is made), nor
+to the caller's arrays, but for `out` and donated feeds. Feeds and outputs have regions of the executor's own; a run of
+a plan that was validated puts the caller's arrays in their place where it can, and takes them away again at its end. A
+second run starts from the same bytes as the first, but for the parameters that the graph updates. `run` is safe to call
+from several threads: runs of one executor queue up.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -22,12 +23,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memopt.errors import ExecutionError, MissingValueError, OptionError
-from memopt.ir import Graph
 from memopt.kernels.blas import set_blas_threads
 from memopt.plan import MemoryPlan
-from memopt.runtime.entry import entry_address, frame_words
 from memopt.runtime.fates import missing_message, option_names, value_fates
+from memopt.runtime.feeds import CONSUMED, Feeds, same_bytes
+from memopt.runtime.frames import Frames, load_frames
 from memopt.runtime.memory import Region, allocate, borrow, touched_bytes
+from memopt.runtime.outs import Outs
 from memopt.runtime.reference import check_feeds, initial_state
 from memopt.runtime.rows import Row, make_rows, operand_view
 from memopt.runtime.sanitizer import Sanitizer
@@ -57,14 +59,17 @@ class Measured:
 class RunResult(dict[str, Array]):
     """Output name -> array. `host_calls` are the nodes that ran as NumPy; `measured` is set by `measure=True`.
 
-    `kept` holds the values of `compile(keep=...)`. Asking for a value that is gone raises `MissingValueError`, which
-    says how to keep it.
+    `feeds` says of each feed, and `outputs` of each output, whether the caller's array was used: "in place", or
+    "copied: " and why. `kept` holds the values of `compile(keep=...)`. Asking for a value that is gone raises
+    `MissingValueError`, which says how to keep it.
     """
 
     host_calls: tuple[str, ...] = ()
     measured: Measured | None = None
     seconds: float = 0.0
     kept: Mapping[str, Array] = MappingProxyType({})
+    feeds: Mapping[str, str] = MappingProxyType({})
+    outputs: Mapping[str, str] = MappingProxyType({})
     _fates: Mapping[str, str] = MappingProxyType({})
 
     def __missing__(self, name: str) -> Array:
@@ -73,12 +78,14 @@ class RunResult(dict[str, Array]):
         raise MissingValueError(missing_message(name, [*self, *self.kept], self._fates))
 
 
-@dataclass(slots=True)
-class _Loaded:
-    rows: list[Row]
-    table: NDArray[np.int64]
-    frames: NDArray[np.int64] = field(repr=False)
-    host_calls: tuple[str, ...]
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """The arrays of one run: feeds, and why they are copied in ("": used in place); `out`, and what is made there."""
+
+    feeds: Mapping[str, Array]
+    copied: Mapping[str, str]
+    out: Mapping[str, Array]
+    made: Mapping[str, Array]
 
 
 class Executor:
@@ -97,7 +104,9 @@ class Executor:
         self._written = {result.name for result in plan.program.finals if result.operand.value != result.name}
         try:
             self.regions = self._allocate()
-            self._loaded = _load(make_rows(plan, self.regions))
+            self._own = {key: region for key, region in self.regions.items() if _is_lent(key[1])}
+            self._loaded = self._load()
+            self._feeds, self._outs = Feeds(plan, self.regions, self._borrowed), Outs(plan)
         except (KeyError, IndexError) as error:  # only a plan that nobody validated gets here
             raise ExecutionError(f"the plan is malformed ({error}); memopt.validate(plan) says where") from error
 
@@ -108,39 +117,75 @@ class Executor:
         feeds: Mapping[str, Any] | None = None,
         *,
         out: Mapping[str, Array] | None = None,
+        copy_feeds: bool = False,
         measure: bool = False,
         sanitize: bool = False,
     ) -> RunResult:
         """One step: feeds in, instructions, outputs out.
 
-        `out` gives arrays (of an output's shape and dtype) to be filled. `measure` reports what was really used;
-        `sanitize` steps through the rows one at a time, poisons freed bytes, watches who owns what, and checks that
-        host calls leave their inputs alone. Raises `FeedError` or `ExecutionError`.
+        `out` gives arrays (of an output's shape and dtype) to be filled; if the run fails, what they hold is undefined.
+        A feed that is C-contiguous and aligned is used in place, unless `copy_feeds` is set. A donated one may be
+        overwritten: it is then *consumed*, and must be refilled before it is fed again. `measure` reports what was
+        really used; `sanitize` steps through the rows one at a time, poisons freed bytes, watches who owns what, and
+        checks that host calls leave their inputs alone. Raises `FeedError` or `ExecutionError`.
         """
-        arrays = check_feeds(self.plan.graph, feeds or {})
-        self._check_out(out or {})
+        given, out = check_feeds(self.plan.graph, feeds or {}), dict(out or {})
+        self._outs.check(out)
         with self._lock:
+            CONSUMED.check(given.items())
             if measure:
                 self._renew_arenas()
-            for result in self.plan.program.feeds:
-                self._view(result.operand, result.name)[...] = arrays[result.name]
-            before = set_blas_threads(self.threads)
-            start = time.perf_counter()
+            copied = self._feeds.why_copied(given, out, self._outs.returned, copy_feeds)
+            arrays = _Arrays(given, copied, out, self._outs.made(out))
             try:
-                if sanitize:
-                    Sanitizer(self.plan, self.regions).run(self._loaded.rows, self._step)
-                else:
-                    self._run_all()
+                self._enter(arrays)
+                seconds = self._timed(sanitize)
+                results = self._fetch(out, arrays.made)
             finally:
-                seconds = time.perf_counter() - start
-                if before is not None:
-                    set_blas_threads(before)
-            results = self._fetch(out or {})
+                self._leave(arrays)
             if measure:
                 results.measured = self._measured(seconds)
-        results.host_calls = self._loaded.host_calls
-        results.seconds = seconds
+        results.host_calls, results.seconds = self._loaded.host_calls, seconds
+        results.feeds = {name: _how(reason) for name, reason in copied.items()}
         return results
+
+    def _enter(self, arrays: _Arrays) -> None:
+        """Put the caller's arrays where the plan has feeds and outputs; copy in the feeds that cannot be there."""
+        for feed in self._feeds.entries:
+            if arrays.copied[feed.name]:
+                self._view(feed.operand, feed.name)[...] = arrays.feeds[feed.name]
+            else:
+                self._move(feed.key, borrow(arrays.feeds[feed.name]))
+        for name, array in arrays.made.items():
+            self._move(self._outs.direct[name], borrow(array))
+
+    def _leave(self, arrays: _Arrays) -> None:
+        """Take the caller's arrays away again; those that were overwritten are consumed, but where `out` is filled."""
+        for key, region in self._own.items():
+            self._move(key, region)
+        for feed in self._feeds.entries:
+            array, in_place = arrays.feeds[feed.name], not arrays.copied[feed.name]
+            if in_place and feed.use.taken_by and not any(same_bytes(array, to) for to in arrays.out.values()):
+                CONSUMED.add(array, feed.use.taken_by)
+
+    def _move(self, key: tuple[str, str], region: Region) -> None:
+        self.regions[key] = region
+        self._loaded.move(key, region.address)
+
+    def _timed(self, sanitize: bool) -> float:
+        """Run all rows; returns the seconds that it took."""
+        before = set_blas_threads(self.threads)
+        start = time.perf_counter()
+        try:
+            if sanitize:
+                Sanitizer(self.plan, self.regions).run(self._loaded.rows, self._step)
+            else:
+                self._run_all()
+        finally:
+            seconds = time.perf_counter() - start
+            if before is not None:
+                set_blas_threads(before)
+        return seconds
 
     def state(self) -> dict[str, Array]:
         """parameter name -> its value now (copies for those that the graph updates)."""
@@ -192,14 +237,18 @@ class Executor:
             regions[device, "arena"] = allocate(use.height_bytes, pages=True)
             regions[device, "scratch"] = allocate(use.scratch_bytes)
         program = self.plan.program
-        for result in program.feeds:
-            slot = self.plan.slots[result.operand.buffer]
-            regions[slot.device, slot.space] = allocate(slot.size)
+        for slot in self.plan.slots:
+            key = slot.device, slot.space
+            if _is_lent(slot.space) and (key not in regions or regions[key].data.size < slot.size):
+                regions[key] = allocate(slot.size)
+        self._borrowed: dict[str, Array] = {}
         for result in program.params:
             slot = self.plan.slots[result.operand.buffer]
             data = self._initial[result.name]
             read_only = result.name not in self._written and data.flags.c_contiguous and data.size > 0
             regions[slot.device, slot.space] = borrow(data) if read_only else allocate(slot.size)
+            if read_only:
+                self._borrowed[result.name] = data
         self.regions = regions
         self._fill_params()
         return regions
@@ -214,39 +263,39 @@ class Executor:
         """Fresh arenas, none of whose pages was touched yet."""
         for device, use in self.plan.devices.items():
             self.regions[device, "arena"] = allocate(use.height_bytes, pages=True)
-        self._loaded = _load(make_rows(self.plan, self.regions))
+        self._loaded = self._load()
+
+    def _load(self) -> Frames:
+        return load_frames(self.plan, make_rows(self.plan, self.regions), self.regions)
 
     def _view(self, operand: Any, value: str) -> Array:
         return operand_view(self.plan, self.regions, operand, self.plan.graph.value(value).shape)
 
-    def _fetch(self, out: Mapping[str, Array]) -> RunResult:
-        results = RunResult()
+    def _fetch(self, out: Mapping[str, Array], made: Mapping[str, Array] = MappingProxyType({})) -> RunResult:
+        """The outputs: those in `made` are there already, the others are copied out, to `out` if it has them."""
+        results, how = RunResult(), {}
         for result in self.plan.program.results:
-            value = self.plan.graph.value(result.name)
-            array = self._view(result.operand, result.name)
-            if result.name in out:
-                out[result.name][...] = array
-                results[result.name] = out[result.name]
+            name = result.name
+            how[name] = _how("" if name in made else self._outs.why_copied(name, out.get(name)))
+            if name in made:
+                results[name] = made[name]
+                continue
+            array = self._view(result.operand, name)
+            if name not in out:
+                results[name] = np.array(array, dtype=self.plan.graph.value(name).dtype, order="C")
+                continue
+            results[name] = out[name]
+            if same_bytes(array, out[name]):  # a donated feed's own array
+                how[name] = _how("")
             else:
-                results[result.name] = np.array(array, dtype=value.dtype, order="C")
+                out[name][...] = array
+        results.outputs = how
         options = self.plan.options
         results.kept = {name: results[name] for name in option_names(options, "keep")}
         for name in option_names(options, "extra_outputs"):
             del results[name]
         results._fates = self._fates
         return results
-
-    def _check_out(self, out: Mapping[str, Array]) -> None:
-        graph: Graph = self.plan.graph
-        names = {value.name: value for value in graph.outputs}
-        for name, array in out.items():
-            if name not in names:
-                raise ExecutionError(f"out={name!r} is not an output; the outputs are {', '.join(names) or 'none'}")
-            value = names[name]
-            if not isinstance(array, np.ndarray) or array.shape != value.shape or array.dtype.name != value.dtype:
-                raise ExecutionError(f"out={name!r} must be an array like {value.type}")
-            if not array.flags.writeable:
-                raise ExecutionError(f"out={name!r} is read-only")
 
     def _measured(self, seconds: float) -> Measured:
         devices = self.plan.devices
@@ -267,18 +316,10 @@ def _threads() -> int:
     return int(text)
 
 
-def _load(rows: Iterable[Row]) -> _Loaded:
-    """The table and the frames of `rows`: one allocation each."""
-    rows = list(rows)
-    frames: list[int] = []
-    starts: list[int] = []
-    for row in rows:
-        starts.append(len(frames))
-        if row.call is not None:
-            frames.extend(frame_words(row.call, row.addresses))
-    words = np.array(frames or [0], np.int64)
-    table = np.zeros((len(rows), 2), np.int64)
-    for index, row in enumerate(rows):
-        if row.call is not None:
-            table[index] = entry_address(row.call), words.ctypes.data + 8 * starts[index]
-    return _Loaded(rows, table, words, tuple(row.label for row in rows if row.host is not None))
+def _is_lent(space: object) -> bool:
+    """Whether arrays of the caller's can take the place of this space's region."""
+    return str(space).startswith(("feed:", "output:"))
+
+
+def _how(reason: str) -> str:
+    return f"copied: {reason}" if reason else "in place"

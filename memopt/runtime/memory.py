@@ -1,7 +1,7 @@
 """Regions: the allocations in which a plan's slots lie, one for each (device, space).
 
-Holds true: a region's base is aligned to a page for arenas, to 64 bytes otherwise; regions never overlap, and only
-the executor that made them writes to them.
+Holds true: the base of an allocated region is aligned to a page for arenas, to 64 bytes otherwise; such regions never
+overlap, and only the executor that made them writes to them. A borrowed region is an array of somebody else's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def allocate(size: int, *, pages: bool = False) -> Region:
 
 
 def borrow(array: NDArray[Any]) -> Region:
-    """The bytes of a contiguous array that nobody writes, without a copy."""
+    """The bytes of a contiguous array, without a copy (read-only, if the array is)."""
     data = np.frombuffer(array.reshape(-1), np.uint8) if array.size else np.zeros(0, np.uint8)
     return Region(data, array.ctypes.data, array)
 

@@ -1,9 +1,10 @@
 """The run-time sanitizer: who owns which bytes, checked at each step on the real arena.
 
-It trusts neither the plan nor the validator. A *shadow* of each arena holds, for every byte, the buffer that was
-written there last (or none): reading bytes that another buffer owns, or that nobody has written, is an error. Freed
-bytes are poisoned. Bytes that an instruction is not supposed to write are compared before and after it. An op's
-reference that runs as a host call must not write its inputs, nor return one of them that it does not declare.
+It trusts neither the plan nor the validator. A *shadow* of each arena, and of each output's own space, holds, for every
+byte, the buffer that was written there last (or none): reading bytes that another buffer owns, or that nobody has
+written, is an error. Freed bytes are poisoned. Bytes that an instruction is not supposed to write are compared before
+and after it. An op's reference that runs as a host call must not write its inputs, nor return one of them that it does
+not declare.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ class Sanitizer:
 
     def __init__(self, plan: MemoryPlan, regions: Mapping[tuple[str, str], Region]) -> None:
         self.plan, self.regions = plan, regions
-        self.shadow: dict[str, NDArray[np.int32]] = {}
-        for device in plan.devices:
-            region = regions[device, "arena"]
-            region.data[...] = POISON
-            self.shadow[device] = np.full(region.data.size, _NOBODY, np.int32)
+        self.shadow: dict[tuple[str, str], NDArray[np.int32]] = {}
+        for key, region in regions.items():
+            if _is_watched(key[1]):
+                region.data[...] = POISON
+                self.shadow[key] = np.full(region.data.size, _NOBODY, np.int32)
 
     def run(self, rows: Sequence[Row], step: Callable[[int], None]) -> None:
         """Run every row through `step(index)`, checking before and after."""
@@ -68,22 +69,22 @@ class Sanitizer:
 
     def _check_read(self, label: str, operand: Operand, value: str) -> None:
         device, space, start, end = self._range(operand, value)
-        if space != "arena" or start == end:
+        if not _is_watched(space) or start == end:
             return
-        owners = self.shadow[device][start:end]
+        owners = self.shadow[device, space][start:end]
         wrong = np.flatnonzero(owners != operand.buffer)
         if wrong.size:
             owner = int(owners[wrong[0]])
             whose = "nobody has written" if owner == _NOBODY else f"buffer {self.plan.program.buffers[owner].name} owns"
             raise ExecutionError(
-                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s arena, "
+                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s {space}, "
                 f"but {whose} byte {start + int(wrong[0])}"
             )
 
     def _own(self, operand: Operand, value: str) -> None:
         device, space, start, end = self._range(operand, value)
-        if space == "arena":
-            self.shadow[device][start:end] = operand.buffer
+        if _is_watched(space):
+            self.shadow[device, space][start:end] = operand.buffer
 
     def _free(self, position: int, buffer: int) -> None:
         slot = self.plan.slots[buffer]
@@ -92,9 +93,10 @@ class Sanitizer:
                 f"instruction {position} frees {self.plan.program.buffers[buffer].name}, which is not in an arena"
             )
         span = slice(slot.offset, slot.offset + slot.size)
-        mine = self.shadow[slot.device][span] == buffer
-        self.regions[slot.device, "arena"].data[span][mine] = POISON
-        self.shadow[slot.device][span][mine] = _NOBODY
+        key = slot.device, slot.space
+        mine = self.shadow[key][span] == buffer
+        self.regions[key].data[span][mine] = POISON
+        self.shadow[key][span][mine] = _NOBODY
 
     def _pinned_bytes(self, writes: Sequence[tuple[Operand, str]]) -> dict[tuple[str, str], bytes]:
         """The bytes of small feeds and parameters that this instruction is not supposed to write."""
@@ -109,6 +111,11 @@ class Sanitizer:
         for key, data in before.items():
             if self.regions[key].data.tobytes() != data:
                 raise ExecutionError(f"{label} changed {key[1]} on {key[0]}, which it does not write")
+
+
+def _is_watched(space: str) -> bool:
+    """Whether the space begins a run without any value in it."""
+    return space == "arena" or space.startswith("output:")
 
 
 def _accesses(instruction: object) -> tuple[list[tuple[Operand, str]], list[tuple[Operand, str]]]:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from memopt import GraphBuilder, Machine, compile, run_reference, validate
-from memopt.errors import CapacityError, ExecutionError, FeedError, InvalidPlanError
+from memopt.errors import CapacityError, DonationError, ExecutionError, FeedError, InvalidPlanError
 from memopt.ops import Input, OpSpec, Output, View, registry
-from tests.hazards.line import forced, give, plans, right_everywhere, wrong_everywhere
+from tests.hazards.line import forced, give, lent, plans, right_everywhere, wrong_everywhere
 
 # -- S01 --------------------------------------------------------------------------------------------------------------
 
@@ -183,6 +183,22 @@ def test_s11_parameters_as_outputs():
         assert (out.tolist(), float(again["c1"]), again["y"].tolist()) == ([1, 2], 3, [4, 5]), label
 
 
+def test_s11_every_output_in_an_array_of_the_callers():
+    b = GraphBuilder()
+    w, c1, c2 = (b.param(name, np.float32(data)) for name, data in (("w", [1, 2]), ("c1", 3), ("c2", 3)))
+    b.output(w, c1, b.add(b.input("x", (2,)), c2, name="y"))
+    graph, feeds = b.build(), give(x=[1, 2])
+    for label, plan in plans(graph, "Add", outputs="caller"):
+        for _ in range(2):
+            out = {v.name: np.full(v.shape, 7, np.float32) for v in graph.outputs}
+            got = plan.run(feeds, out=out)
+            assert all(got[name] is array for name, array in out.items()), label
+            assert (out["w"].tolist(), float(out["c1"]), out["y"].tolist()) == ([1, 2], 3, [4, 5]), label
+            assert got.outputs["w"] == "copied: it lies in the bytes of parameter %w", label
+            for array in out.values():
+                array[...] = -1
+
+
 # -- feeds and parameters ---------------------------------------------------------------------------------------------
 
 
@@ -194,43 +210,111 @@ def test_s12_an_undonated_feed_and_another_shape():
     right_everywhere(graph, {"x": x}, lambda x: {"y": np.maximum(x, 0)}, lacks="Relu")
     wrong = forced(graph, "y", "x")
     assert [f.kind for f in validate(wrong, findings="return")] == ["pinned-write"]
-    plan = compile(graph)
+    plan = compile(graph, outputs="caller")
     with pytest.raises(FeedError, match=r"'x' is float32\[1, ?4, ?8\]|'x' is f32\[1, ?4, ?8\]"):
         plan.run({"x": x[:, :1]})
-    np.testing.assert_array_equal(plan.run({"x": x})["y"], np.maximum(x, 0))
+    kept, got = x.copy(), plan.run({"x": x})
+    np.testing.assert_array_equal(got["y"], np.maximum(x, 0))
+    assert (got.feeds, got.outputs) == ({"x": "in place"}, {"y": "in place"})
+    got["y"][...] = 9
+    np.testing.assert_array_equal(x, kept)
 
 
 @pytest.mark.parametrize("donate", [(), ("x",), ("y",), ("x", "y")])
-def test_s13_one_array_for_two_feeds(donate):
+@pytest.mark.parametrize("outputs", ["arena", "caller"])
+def test_s13_one_array_for_two_feeds(donate, outputs):
     b = GraphBuilder()
     b.output(b.add(b.input("x", (4,)), b.input("y", (4,)), name="s"))
-    a = np.float32([1, 2, 3, 4])
-    for label, plan in plans(b.build(), "Add", donate=donate):
-        for other in (a, a[:]):  # feeds are copied in: no view of one array can meet another
-            assert plan.run({"x": a, "y": other})["s"].tolist() == [2, 4, 6, 8], label
-        assert a.tolist() == [1, 2, 3, 4]
+    for label, plan in plans(b.build(), "Add", donate=donate, outputs=outputs):
+        a = np.float32([1, 2, 3, 4])
+        for other in (a, a[:]):
+            got = plan.run({"x": a, "y": other})
+            assert got["s"].tolist() == [2, 4, 6, 8], label
+            copied = [name for name, how in got.feeds.items() if how != "in place"]
+            assert all("it shares memory with feed %" in got.feeds[name] for name in copied), label
+            assert len(copied) <= 1, label
+            if a.tolist() != [1, 2, 3, 4]:  # a donated array that was used in place
+                with pytest.raises(FeedError, match="consumed"):
+                    plan.run({"x": a, "y": np.ones(4, np.float32)})
+                a[...] = [1, 2, 3, 4]
+                assert len(donate) > 1, label
+
+
+def test_s13_overlap_is_found_by_address():
+    b = GraphBuilder()
+    b.output(b.add(b.input("x", (4,)), b.input("y", (4,)), name="s"))
+    plan = compile(b.build(), donate=["x"])
+    memory = np.arange(6, dtype=np.float32)
+    got = plan.run({"x": memory[:4], "y": memory[2:]})
+    assert (got["s"].tolist(), memory.tolist()) == ([2, 4, 6, 8], [0, 1, 2, 3, 4, 5])
+    assert got.feeds == {"x": "copied: it shares memory with feed %y", "y": "in place"}
+    assert plan.run({"x": memory[:4], "y": np.ones(4, np.float32)}).feeds["x"] == "in place"
+    assert memory.tolist() == [1, 2, 3, 4, 4, 5]
+
+
+def s14():
+    b = GraphBuilder()
+    b.output(b.op("Cast", b.input("x", (4,)), to="int64", name="y"))
+    return b.build()
 
 
 def test_s14_a_donation_that_is_of_no_use():
-    b = GraphBuilder()
-    x = b.input("x", (4,), donated=True)
-    b.output(b.op("Cast", x, to="int64", name="y"))
-    graph = b.build()
-    right_everywhere(graph, give(x=[1.5, -2.5, 3, 0]), lambda x: {"y": x.astype(np.int64)}, lacks="Cast")
-    (decision,) = [d for d in compile(graph, "share").decisions if d.subject == ("y", "x")]
+    graph = s14()
+    right_everywhere(graph, give(x=[1.5, -2.5, 3, 0]), lambda x: {"y": x.astype(np.int64)}, lacks="Cast", donate=["x"])
+    plan = compile(graph, "share", donate=["x"])
+    (decision,) = [d for d in plan.decisions if d.subject == ("y", "x")]
     assert not decision.accepted
     assert decision.bytes == 32
+    (unused,) = [d for d in plan.decisions if d.rule == "donation-unused"]
+    assert (unused.subject, unused.accepted, unused.bytes) == (("x",), False, 16)
+    assert "%y over it (32 bytes over 16)" in unused.reason
+    x = np.float32([1.5, -2.5, 3, 0])
+    for _ in range(2):  # it was not consumed
+        assert plan.run({"x": x}).feeds == {"x": "in place"}
+    assert x.tolist() == [1.5, -2.5, 3, 0]
+
+
+@pytest.mark.parametrize("strategy", ["none", "share"])
+def test_s14_strict(strategy):
+    with pytest.raises(DonationError, match=r"%x: .*\b32 bytes.*\b16"):
+        compile(s14(), strategy, donate=["x"], strict_donation=True)
+    compile(s14(), strategy, strict_donation=True)
+    b = GraphBuilder()
+    b.output(b.relu(b.input("x", (4,)), name="y"), b.op("Cast", b.input("z", (4,)), to="int64"), b.input("u", (1,)))
+    with pytest.raises(DonationError) as raised:
+        compile(b.build(), strategy, donate=["x", "z", "u"], strict_donation=True)
+    assert [f"%{name}:" in str(raised.value) for name in "xzu"] == [strategy == "none", True, True]
+    assert "%u: it is an output itself" in str(raised.value)
+
+
+def test_s14_an_array_that_was_consumed():
+    b = GraphBuilder()
+    b.output(b.relu(b.input("x", (4,)), name="y"))
+    plan, x = compile(b.build(), donate=["x"], strict_donation=True), np.float32([1, -2, 3, -4])
+    assert plan.run({"x": x}, copy_feeds=True).feeds == {"x": "copied: copy_feeds=True"}
+    assert plan.run({"x": x})["y"].tolist() == [1, 0, 3, 0]
+    for again in (x, x[:]):
+        with pytest.raises(FeedError, match=r"feed 'x' is an array that an earlier run has consumed.*%y was written"):
+            plan.run({"x": again})
+    with pytest.raises(FeedError, match="consumed"):  # whichever plan it is fed to
+        compile(plan.graph).run({"x": x})
+    assert plan.run({"x": x.copy()})["y"].tolist() == [1, 0, 3, 0]
+    x[...] = [-1, 2, -3, 4]
+    assert plan.run({"x": x})["y"].tolist() == [0, 2, 0, 4]
 
 
 def test_s15_what_the_caller_does_to_an_array_later():
     b = GraphBuilder()
     b.output(b.op("Identity", b.input("x", (100,)), name="y"))
-    for label, plan in plans(b.build(), "Identity"):
-        x = np.zeros(100, np.float32)
-        got = plan.run({"x": x})
-        x[0] = -1
-        assert got["y"][0] == 0, label
-        assert plan.run({"x": x})["y"][0] == -1, label
+    for outputs in ("arena", "caller"):
+        for label, plan in plans(b.build(), "Identity", outputs=outputs):
+            for copy in (False, True):
+                x = np.zeros(100, np.float32)
+                got = plan.run({"x": x}, copy_feeds=copy)
+                assert (got.feeds["x"] == "in place") is not copy, label
+                x[0] = -1
+                assert got["y"][0] == 0, label
+                assert plan.run({"x": x}, copy_feeds=copy)["y"][0] == -1, label
 
 
 def test_s17_a_weight_through_a_view():
@@ -273,10 +357,10 @@ def test_s18_a_reference_that_returns_its_input(monkeypatch):
     feeds = give(x=[1, 2])
     for label, plan in plans(s18(), "HazardIdent"):
         for _ in range(3):
-            got = plan.run(feeds)
+            got = plan.run(lent(plan, feeds))
             assert [got["y"].tolist(), got["z"].tolist()] == [[2, 4], [2, 4]], label
         with pytest.raises(ExecutionError, match="output 0 shares memory with input 0, not declared") as raised:
-            plan.run(feeds, sanitize=True)
+            plan.run(lent(plan, feeds), sanitize=True)
         assert "call i (HazardIdent)" in str(raised.value)
     outputs, _ = run_reference(s18(), feeds)
     outputs["y"][...] = 0

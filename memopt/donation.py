@@ -1,0 +1,126 @@
+"""Feeds and what a plan does to their bytes: which are written, which are overwritten, which were donated in vain.
+
+Holds true: a feed is *written* if an instruction writes to its space, if only what is there already (a view onto
+itself); it is *taken* if a value with other content is written there. Asked of the plan, not of the passes. Linear in
+operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from memopt.analysis import analyze_aliases
+from memopt.errors import DonationError
+from memopt.ir import Value
+from memopt.lowering import Call, Operand, Program, Transfer
+from memopt.ops import DEFAULT_LAYOUT
+from memopt.pipeline import Decision
+from memopt.plan import MemoryPlan
+
+__all__ = ["UNUSED", "FeedUse", "check_donations", "feed_uses", "unused_donations"]
+
+#: The rule of the decision about a donation that earns nothing.
+UNUSED = "donation-unused"
+_SHOWN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class FeedUse:
+    """What a plan does to the bytes of one feed: `taken_by` is the first value that is written over it ("": none)."""
+
+    written: bool = False
+    taken_by: str = ""
+
+
+def feed_uses(plan: MemoryPlan) -> dict[str, FeedUse]:
+    """feed -> what the plan does to its bytes."""
+    graph, aliases = plan.graph, analyze_aliases(plan.graph)
+    found = {result.name: FeedUse() for result in plan.program.feeds}
+    spaces = {}
+    for result in plan.program.feeds:
+        slot = plan.slots[result.operand.buffer]
+        spaces[slot.device, slot.space] = result
+    for operand in _written(plan.program):
+        slot = plan.slots[operand.buffer]
+        entry = spaces.get((slot.device, slot.space))
+        if entry is None or found[entry.name].taken_by:
+            continue
+        feed, value, placed = graph.value(entry.name), graph.value(operand.value), operand.placement
+        shift = slot.offset + operand.offset - entry.operand.offset
+        plain = placed.layout == DEFAULT_LAYOUT and placed.dtype == value.dtype and operand.strides is None
+        same = plain and aliases.agree(feed, value, shift)
+        found[entry.name] = FeedUse(True, "" if same else value.name)
+    return found
+
+
+def _written(program: Program) -> Iterator[Operand]:
+    """The operands that instructions write."""
+    for instruction in program.instructions:
+        if isinstance(instruction, Call):
+            outputs = (operand for operand in instruction.outputs if operand is not None)
+            yield from (operand for operand in outputs if operand.strides is None)  # those with strides are views
+        elif isinstance(instruction, Transfer):
+            yield instruction.target
+
+
+def unused_donations(plan: MemoryPlan) -> list[Decision]:
+    """A refusal for each donated feed whose bytes no value ever takes, with the reason."""
+    if not plan.graph.donated:
+        return []
+    uses = feed_uses(plan)
+    return [
+        Decision("donate", "", (feed.name,), False, _why_unused(plan, feed), feed.nbytes, 0, UNUSED)
+        for feed in plan.graph.inputs
+        if feed.name in plan.graph.donated and not uses[feed.name].taken_by
+    ]
+
+
+def check_donations(decisions: Sequence[Decision]) -> None:
+    """Raise `DonationError` if any of `decisions` says that a donation is unused."""
+    unused = [decision for decision in decisions if decision.rule == UNUSED]
+    if unused:
+        feeds = "; ".join(f"%{d.subject[0]}: {d.reason.removeprefix('donation unused: ')}" for d in unused)
+        raise DonationError(f"feeds are donated, but no value takes their bytes: {feeds}")
+
+
+def _why_unused(plan: MemoryPlan, feed: Value) -> str:
+    return f"donation unused: {_obstacle(plan, feed)}"
+
+
+def _obstacle(plan: MemoryPlan, feed: Value) -> str:
+    """Why nothing is written over the feed."""
+    if feed in plan.graph.outputs:
+        return "it is an output itself"
+    if not feed.nbytes:
+        return "it has no bytes"
+    refused = list(_refusals(plan, feed))
+    if refused:
+        return "; ".join(refused[:_SHOWN])
+    readers = list(dict.fromkeys(use.node for use in feed.data_uses))
+    for node in readers:
+        for _, output in node.real_outputs:
+            if output.nbytes != feed.nbytes:
+                return f"%{output.name}, made of it, has {output.nbytes} bytes, it has {feed.nbytes}"
+    if not readers:
+        return "no node reads it"
+    devices = [node.device for node in readers if node.device not in (None, plan.machine.host.name)]
+    if devices:
+        return f"it lies on {plan.machine.host.name}, but {readers[0].name} ({readers[0].op}) runs on {devices[0]}"
+    return f"strategy {plan.strategy!r} puts no value there"
+
+
+def _refusals(plan: MemoryPlan, feed: Value) -> Iterator[str]:
+    """What passes, and lowering, said of values over this feed, or over views of it."""
+    graph = plan.graph
+    family = {value.name for value in analyze_aliases(graph).family(feed)}
+    over = {d.subject[0]: d for d in plan.decisions if len(d.subject) == 2 and d.subject[1] in family}
+    moved = {d.subject[0]: d for d in plan.decisions if d.rule in ("dissolved", "moved")}
+    for name, decision in over.items():
+        if not graph.has_value(name) or name in family:
+            continue
+        later = moved.get(name) if decision.accepted else decision
+        if later is not None:
+            size = graph.value(name).nbytes
+            sizes = "" if size == feed.nbytes else f" ({size} bytes over {feed.nbytes})"
+            yield f"%{name} over it{sizes}: {later.reason}"
