@@ -17,7 +17,7 @@ from memopt.analysis.alias import Aliases, analyze_aliases
 from memopt.analysis.liveness import Liveness, analyze_liveness
 from memopt.ir import Graph, Node, Value
 
-__all__ = ["needed_bytes"]
+__all__ = ["content_bytes", "in_place_bytes", "needed_bytes"]
 
 
 def needed_bytes(graph: Graph) -> NDArray[np.int64]:
@@ -30,14 +30,14 @@ def needed_bytes(graph: Graph) -> NDArray[np.int64]:
         starting.setdefault(span.start, []).append(value)
     for step in range(liveness.num_steps):
         live.update(dict.fromkeys(starting.get(step, ())))
-        needed[step] = _content_bytes(aliases, live)
+        needed[step] = content_bytes(aliases, live)
         if graph.nodes:
-            needed[step] -= _in_place(liveness, aliases, graph.nodes[step], step)
+            needed[step] -= in_place_bytes(liveness, aliases, graph.nodes[step], step)
         live = {value: None for value in live if liveness.intervals[value].end > step + 1}
     return needed
 
 
-def _content_bytes(aliases: Aliases, values: Iterable[Value]) -> int:
+def content_bytes(aliases: Aliases, values: Iterable[Value]) -> int:
     """Bytes of distinct content in `values`."""
     ranges: dict[Value, list[tuple[int, int]]] = {}
     for value in values:
@@ -52,7 +52,7 @@ def _content_bytes(aliases: Aliases, values: Iterable[Value]) -> int:
     return total
 
 
-def _in_place(liveness: Liveness, aliases: Aliases, node: Node, step: int) -> int:
+def in_place_bytes(liveness: Liveness, aliases: Aliases, node: Node, step: int) -> int:
     """Bytes of outputs that may lie over an input that dies at this step."""
     saved = 0
     for number, output in node.real_outputs:

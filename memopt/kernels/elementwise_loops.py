@@ -1,5 +1,7 @@
 """The generator of elementwise loops: from an expression over x0, x1, … and s0, s1, … to the text of a kernel.
 
+The expression may be several: "t0 = exp(x0); mul(t0, t0)" names results on the way to the last one, which counts.
+
 "flat": every operand has as many elements as the output; the scalars are the expression's s0, s1, …
 "broadcast<r>_<steps>": r nested loops; `steps` says for each input how it steps along the innermost one: "1" (by one
 element), "0" (not at all) or "s" (by its stride). The scalars are the r extents, then for each input its r strides in
@@ -37,7 +39,7 @@ def kernel({arguments}):
         stop = min(start + BLOCK, size)
 {views}
         for i in range(stop - start):
-            block[i] = {expression}
+{computed}
         for i in range(stop - start):
             out[i] = block[i]
     return 0"""
@@ -56,7 +58,7 @@ def loop_text(function: str, call: KernelCall, scalar_functions: Set[str]) -> st
         raise OptionError(f"there is no elementwise loop {function!r} for {num_inputs} inputs; there are {loops}")
     rank = int(match[1]) if match else 0
     num_params = len(call.scalars) - rank * (1 + num_inputs)
-    names = _checked_names(call.expression, num_inputs, num_params, scalar_functions)
+    pieces, names = _checked(call.expression, num_inputs, num_params, scalar_functions)
     lines = ["from memopt.kernels.abi import register_jitable", "from memopt.kernels.local import BLOCK, block_like"]
     functions = sorted(names - _CONVERSIONS)
     if functions:
@@ -64,19 +66,53 @@ def loop_text(function: str, call: KernelCall, scalar_functions: Set[str]) -> st
     if names & _CONVERSIONS:
         lines.append(f"from numpy import {', '.join(sorted(names & _CONVERSIONS))}")
     params = [f"s{i}" for i in range(num_params)]
-    body = _broadcast(call.expression, rank, match[2], params) if match else _flat(call.expression, num_inputs, params)
+    body = _broadcast(pieces, rank, match[2], params) if match else _flat(pieces, num_inputs, params)
     return "\n".join([*lines, "", "", body])
 
 
-def _checked_names(expression: str, num_inputs: int, num_params: int, scalar_functions: Set[str]) -> set[str]:
-    """The functions that `expression` calls. It is checked: the text becomes code, and a graph may come from a file."""
+def _checked(
+    expression: str, num_inputs: int, num_params: int, scalar_functions: Set[str]
+) -> tuple[list[str], set[str]]:
+    """The statements of `expression`, and the functions that they call. All but the last name their results t0, t1, …
+    in order. They are checked, and written anew: the text becomes code, and a graph may come from a file."""
     try:
-        tree = ast.parse(expression, mode="eval").body
+        statements = ast.parse(expression).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise OptionError(f"elementwise expression {expression!r} is not an expression") from None
+        statements = []
+    if not statements:
+        raise OptionError(f"elementwise expression {expression!r} is not an expression")
     operands = {f"x{i}" for i in range(num_inputs)} | {f"s{i}" for i in range(num_params)}
     functions: set[str] = set()
-    stack: list[ast.expr] = [tree]
+    pieces = []
+    for number, statement in enumerate(statements):
+        last = number == len(statements) - 1
+        value = _value_of(statement, None if last else f"t{number}")
+        if value is None:
+            wanted = "an expression" if last else f"t{number} = …"
+            raise OptionError(f"expression {expression!r} holds {ast.unparse(statement)!r} in the place of {wanted}")
+        functions |= _calls(value, operands, expression)
+        operands.add(f"t{number}")
+        pieces.append(ast.unparse(statement))
+    unknown = functions - scalar_functions - _CONVERSIONS
+    if unknown:
+        raise OptionError(f"expression {expression!r} calls {', '.join(sorted(unknown))}: not a scalar function")
+    return pieces, functions
+
+
+def _value_of(statement: ast.stmt, name: str | None) -> ast.expr | None:
+    """The expression that `statement` gives that name (None: that it is), or None if it does something else."""
+    if name is None:
+        return statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        return statement.value if isinstance(target, ast.Name) and target.id == name else None
+    return None
+
+
+def _calls(value: ast.expr, operands: Set[str], expression: str) -> set[str]:
+    """The functions that `value` calls; raises `OptionError` if it is not made of calls, operands and numbers."""
+    functions: set[str] = set()
+    stack: list[ast.expr] = [value]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -87,24 +123,23 @@ def _checked_names(expression: str, num_inputs: int, num_params: int, scalar_fun
         elif not (isinstance(node, ast.Constant) and type(node.value) in (int, float)):
             allowed = f"calls, {', '.join(sorted(operands))} and numbers"
             raise OptionError(f"expression {expression!r} holds {ast.unparse(node)!r}; it may hold {allowed}")
-    unknown = functions - scalar_functions - _CONVERSIONS
-    if unknown:
-        raise OptionError(f"expression {expression!r} calls {', '.join(sorted(unknown))}: not a scalar function")
     return functions
 
 
-def _with_operands(expression: str, reads: list[str]) -> str:
-    return re.sub(r"\bx(\d+)\b", lambda match: reads[int(match[1])], expression)
+def _computed(pieces: list[str], reads: list[str], pad: str) -> str:
+    """Lines that leave the value of the last piece in `block[i]`, with `reads` for the inputs."""
+    texts = [re.sub(r"\bx(\d+)\b", lambda match: reads[int(match[1])], piece) for piece in pieces]
+    return "\n".join(pad + text for text in (*texts[:-1], f"block[i] = {texts[-1]}"))
 
 
-def _flat(expression: str, num_inputs: int, params: list[str]) -> str:
+def _flat(pieces: list[str], num_inputs: int, params: list[str]) -> str:
     views = ["        out = y[start:stop]"] + [f"        v{i} = x{i}[start:stop]" for i in range(num_inputs)]
     arguments = ["y", *(f"x{i}" for i in range(num_inputs)), *params]
-    text = _with_operands(expression, [f"v{i}[i]" for i in range(num_inputs)])
-    return _FLAT.format(arguments=", ".join(arguments), views="\n".join(views), expression=text)
+    text = _computed(pieces, [f"v{i}[i]" for i in range(num_inputs)], " " * 12)
+    return _FLAT.format(arguments=", ".join(arguments), views="\n".join(views), computed=text)
 
 
-def _broadcast(expression: str, rank: int, steps: str, params: list[str]) -> str:
+def _broadcast(pieces: list[str], rank: int, steps: str, params: list[str]) -> str:
     inputs = range(len(steps))
     extents = [f"n{d}" for d in range(rank)]
     strides = [f"t{i}_{d}" for i in inputs for d in range(rank)]
@@ -131,7 +166,7 @@ def _broadcast(expression: str, rank: int, steps: str, params: list[str]) -> str
         f"{pad}    out = y[row + start:row + stop]",
         *rows,
         f"{pad}    for i in range(stop - start):",
-        f"{pad}        block[i] = {_with_operands(expression, reads)}",
+        _computed(pieces, reads, pad + " " * 8),
         f"{pad}    for i in range(stop - start):",
         f"{pad}        out[i] = block[i]",
         f"{pad}row += n{last}",

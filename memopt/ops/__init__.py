@@ -1,6 +1,7 @@
 """The ops: one file a family, one `OpSpec` an op. Importing this package registers them all."""
 
-from memopt.ops import blas, conv, elementwise, movement, nn, pool, reduction, resize, update
+from memopt.ops import blas, conv, elementwise, elementwise_fused, movement, nn, pool, reduction, resize, update
+from memopt.ops.elementwise_fused import FUSED, MAX_STEPS, Chain, chain_of, join_chains
 from memopt.ops.padding import Padding, is_at_least_zero, own_pads
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
@@ -26,6 +27,8 @@ from memopt.ops.spec import (
 __all__ = [
     "ANY_LAYOUT",
     "DEFAULT_LAYOUT",
+    "FUSED",
+    "MAX_STEPS",
     "ArrayArg",
     "Attr",
     "AttrValue",
@@ -42,13 +45,15 @@ __all__ = [
     "Routine",
     "View",
     "all_ops",
+    "chain_of",
     "get_op",
     "has_op",
     "is_at_least_zero",
+    "join_chains",
     "own_pads",
     "register",
     "scratch_limit",
 ]
 
 register(*elementwise.OPS, *movement.OPS, *reduction.OPS, *blas.OPS, *conv.OPS, *pool.OPS, *nn.OPS, *resize.OPS)
-register(*update.OPS)
+register(*update.OPS, *elementwise_fused.OPS)
