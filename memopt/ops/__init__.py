@@ -32,6 +32,7 @@ __all__ = [
     "ArrayArg",
     "Attr",
     "AttrValue",
+    "Chain",
     "Attrs",
     "GradientRule",
     "InplacePair",
