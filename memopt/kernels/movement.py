@@ -166,38 +166,37 @@ def split(*arrays):
     return STATUS_OK
 
 
-#: Numbers that say a walk: 4 extents, 4 strides written, 4 strides read, where it starts on either side.
-_WALK = 14
-
-
 @register_jitable
-def _walk(out, x, out_at, in_at, numbers, first):
-    """The strided copy that `numbers[first : first + _WALK]` say, `out_at` and `in_at` further on."""
-    f = first
+def _walk(out, x, out_at, in_at, numbers):
+    """A strided copy of four loops, `out_at` and `in_at` further on. The numbers are 4 extents, 4 strides written, 4
+    strides read, and where it starts on either side.
+    """
     strided(
         out, x,
-        1, 1, numbers[f], numbers[f + 1], numbers[f + 2], numbers[f + 3],
-        0, 0, numbers[f + 4], numbers[f + 5], numbers[f + 6], numbers[f + 7],
-        0, 0, numbers[f + 8], numbers[f + 9], numbers[f + 10], numbers[f + 11],
-        out_at + numbers[f + 12], in_at + numbers[f + 13],
+        1, 1, numbers[0], numbers[1], numbers[2], numbers[3],
+        0, 0, numbers[4], numbers[5], numbers[6], numbers[7],
+        0, 0, numbers[8], numbers[9], numbers[10], numbers[11],
+        out_at + numbers[12], in_at + numbers[13],
     )  # fmt: skip
 
 
 @register_jitable
 def concat_strided(out, x0, x1, x2, x3, *numbers):
     """Up to four parts, each brought to its place in out by a walk; all flat. A walk of extent 0 stands for no part."""
-    parts = (x0, x1, x2, x3)
-    for k in range(4):
-        _walk(out, parts[k], 0, 0, numbers, k * _WALK)
+    _walk(out, x0, 0, 0, numbers[:14])
+    _walk(out, x1, 0, 0, numbers[14:28])
+    _walk(out, x2, 0, 0, numbers[28:42])
+    _walk(out, x3, 0, 0, numbers[42:])
     return STATUS_OK
 
 
 @register_jitable
 def split_strided(y0, y1, y2, y3, x, *numbers):
     """Up to four parts of x, each brought out of it by a walk; all flat. A walk of extent 0 stands for no part."""
-    parts = (y0, y1, y2, y3)
-    for k in range(4):
-        _walk(parts[k], x, 0, 0, numbers, k * _WALK)
+    _walk(y0, x, 0, 0, numbers[:14])
+    _walk(y1, x, 0, 0, numbers[14:28])
+    _walk(y2, x, 0, 0, numbers[28:42])
+    _walk(y3, x, 0, 0, numbers[42:])
     return STATUS_OK
 
 
@@ -279,5 +278,5 @@ def gather_strided(out, x, indices, outer, dim, outer_step, step, *walk):
             at = indices[i]
             if at < 0:
                 at += dim
-            _walk(out, x, (o * indices.size + i) * inner, o * outer_step + at * step, walk, 0)
+            _walk(out, x, (o * indices.size + i) * inner, o * outer_step + at * step, walk)
     return STATUS_OK

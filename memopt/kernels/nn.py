@@ -11,9 +11,19 @@ import math
 import numpy as np
 
 from memopt.kernels.abi import STATUS_OK, register_jitable
+from memopt.kernels.movement import strided
 from memopt.kernels.pool import sum_run
 
-__all__ = ["batch_norm", "batch_norm_train", "dropout", "dropout_mask", "instance_norm", "layer_norm", "lrn"]
+__all__ = [
+    "batch_norm",
+    "batch_norm_train",
+    "dropout",
+    "dropout_mask",
+    "instance_norm",
+    "layer_norm",
+    "layer_norm_strided",
+    "lrn",
+]
 
 
 @register_jitable
@@ -107,6 +117,14 @@ def layer_norm(out, x, scale, bias, epsilon, has_bias):
             for i in range(inner):
                 to[i] = (row[i] - mean) * factor * scale[i]
     return STATUS_OK
+
+
+@register_jitable
+def layer_norm_strided(out, x, scale, bias, epsilon, has_bias, *walk):
+    """`layer_norm` of the rows that the strided copy `walk` brings to out; out and x are flat."""
+    strided(out, x, *walk)
+    rows = out.reshape((out.size // scale.size, scale.size))
+    return layer_norm(rows, rows, scale, bias, epsilon, has_bias)
 
 
 @register_jitable

@@ -1,8 +1,8 @@
 """Kernels: reductions, softmax, argmax and cumulative sums, over flat arrays whose folded extents come as scalars.
 
 Holds true: sums and products accumulate in float64 (floats) or in 64-bit integers, are rounded once, and are added up
-in a fixed order that depends on the shape only. `softmax` and `log_softmax` read what an element depends on before
-they write it, so output and input may be the same bytes.
+in a fixed order that depends on the shape (and on strides, where there are any) only. `softmax` and `log_softmax` read
+what an element depends on before they write it, so output and input may be the same bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from typing import Any
 from memopt.kernels.abi import register_jitable
 from memopt.kernels.elementwise import absolute, div, exp, log, maximum, minimum, sqrt
 from memopt.kernels.local import BLOCK, block_like, block_wide, fdiv, like
+from memopt.kernels.movement import strided
 
 __all__ = [
     "argmax",
     "cumsum",
     "exp_sums",
     "log_softmax",
+    "log_softmax_strided",
     "reduce_l1",
     "reduce_l2",
     "reduce_max",
@@ -27,6 +29,7 @@ __all__ = [
     "reduce_sum",
     "reduce_sum_square",
     "softmax",
+    "softmax_strided",
     "tile_of",
 ]
 
@@ -51,26 +54,27 @@ def tile_of(axis, inner, i):
 def _reducer(accumulators: Any, start: Any, prepare: Any, combine: Any, finish: Any) -> Any:
     """The kernel that reduces axes `a` and `b` of x, folded to (o, a, m, b, i), to y, folded to (o, m, i).
 
+    Of x, each of the axes has a step; that of `i` is 1, and so is that of `b` where `i` is 1 long.
     `accumulators(x)` makes the block of them, `start(first)` the neutral value; `combine(total, prepare(x))` takes an
     element in, `finish(total, count)` makes the result.
     """
 
     @register_jitable
-    def kernel(y, x, num_o, num_a, num_m, num_b, num_i):
+    def kernel(y, x, num_o, num_a, num_m, num_b, num_i, step_o, step_a, step_m, step_b):
         block = accumulators(x)
         count = num_a * num_b
-        stride_m = num_b * num_i
-        stride_a = num_m * stride_m
         for o in range(num_o):
             for m in range(num_m):
                 for i in range(0, num_i, BLOCK):
-                    base = o * num_a * stride_a + m * stride_m + i
+                    base = o * step_o + m * step_m + i
                     width, rows, stride, tail = tile_of(num_b, num_i, i)
+                    if num_i > 1:
+                        stride = step_b
                     for j in range(max(width, 1)):
                         block[j] = start(like(x[base + j], block[0])) if count > 0 else start(like(0, block[0]))
                     for a in range(num_a):
                         for k in range(rows + 1):
-                            at = base + a * stride_a + k * stride
+                            at = base + a * step_a + k * stride
                             row = x[at : at + (width if k < rows else tail)]
                             for j in range(row.size):
                                 block[j] = combine(block[j], prepare(like(row[j], block[0])))
@@ -172,6 +176,20 @@ def log_softmax(y, x, outer, axis, inner):
                 for j in range(count):
                     out[j] = like(like(row[j] - peak[j], total[j]) - total[j], out[j])
     return 0
+
+
+@register_jitable
+def softmax_strided(y, x, outer, axis, inner, *walk):
+    """`softmax` of what the strided copy `walk` brings to y."""
+    strided(y, x, *walk)
+    return softmax(y, y, outer, axis, inner)
+
+
+@register_jitable
+def log_softmax_strided(y, x, outer, axis, inner, *walk):
+    """`log_softmax` of what the strided copy `walk` brings to y."""
+    strided(y, x, *walk)
+    return log_softmax(y, y, outer, axis, inner)
 
 
 @register_jitable

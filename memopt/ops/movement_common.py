@@ -26,6 +26,7 @@ __all__ = [
     "StridedCopy",
     "bits_of",
     "copy_call",
+    "copy_numbers",
     "data_type",
     "flat_copy",
     "float_attr",
@@ -120,6 +121,15 @@ def copy_call(query: KernelQuery) -> KernelCall | None:
         copy = StridedCopy(source.shape, row_strides(source.shape), reads)
         return strided_call(storage, data_type(query.outputs), copy)
     return flat_copy(source)
+
+
+def copy_numbers(query: KernelQuery) -> tuple[Scalar, ...] | None:
+    """The scalars of the strided copy of input 0 to an output of its shape, for a kernel that then goes on in place;
+    None if it needs more than `MAX_DIMS` loops.
+    """
+    shape, (storage, reads) = data_type(query.inputs).shape, in_storage(query)
+    call = strided_call(storage, data_type(query.inputs), StridedCopy(shape, row_strides(shape), reads))
+    return None if call is None else call.scalars
 
 
 def flat_copy(source: TensorType) -> KernelCall:

@@ -15,6 +15,7 @@ import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops import nn_batch_norm, nn_grad
+from memopt.ops.movement_common import copy_numbers, in_storage
 from memopt.ops.nn_common import (
     EPSILON,
     KERNEL_FLOATS,
@@ -96,8 +97,13 @@ def _kernel_layer_norm(query: KernelQuery) -> KernelCall | None:
         return None
     shape = (data.num_elements // inner, inner)
     vectors = (ArrayArg("in", 1, (inner,), dtype), ArrayArg("in", 1 if bias is None else 2, (inner,), dtype))
+    scalars = (real(query.attrs, "epsilon"), int(bias is not None))
+    if query.stride_of(0) is not None:
+        walk = copy_numbers(query)
+        arrays = (flat("out", 0, data), flat("in", 0, in_storage(query)[0]), *vectors)
+        return None if walk is None else KernelCall("nn.layer_norm_strided", arrays, (*scalars, *walk))
     arrays = (ArrayArg("out", 0, shape, dtype), ArrayArg("in", 0, shape, dtype), *vectors)
-    return KernelCall("nn.layer_norm", arrays, (real(query.attrs, "epsilon"), int(bias is not None)))
+    return KernelCall("nn.layer_norm", arrays, scalars)
 
 
 def _infer_instance_norm(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[TensorType]:
@@ -228,6 +234,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={"axis": Attr("int", -1), "epsilon": Attr("float", EPSILON), "stash_type": Attr("int", 1)},
         inplace=(InplacePair(0, 0),),
         kernel=_kernel_layer_norm,
+        strided=(0,),
         gradient=nn_grad.LAYER_NORM_GRADIENT,
     ),
     OpSpec(

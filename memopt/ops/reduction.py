@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from memopt.errors import TypeInferenceError
 from memopt.ops import reduction_grad, reduction_loss
 from memopt.ops.elementwise_infer import ANY, FLOAT, NUMBER, present
+from memopt.ops.movement_common import copy_numbers, in_storage
 from memopt.ops.reduction_rules import GRADIENTS
 from memopt.ops.spec import (
     ArrayArg,
@@ -33,6 +34,7 @@ from memopt.ops.spec import (
     Reference,
     Types,
 )
+from memopt.strides import Strides
 from memopt.types import TensorType
 
 __all__ = ["OPS"]
@@ -94,25 +96,47 @@ def _infer_reduction(dtypes: Sequence[str], needs_elements: bool) -> Infer:
     return infer
 
 
-def _fold(data: TensorType, axes: Sequence[int]) -> tuple[int, ...] | None:
-    """The extents (o, a, m, b, i) of `data`, of which a and b are reduced; None where more than two would be."""
-    groups: list[tuple[bool, int]] = [(False, 1)]
-    for dim, extent in enumerate(data.shape):
-        if extent == 1:
-            continue
-        reduced = dim in axes
-        if groups[-1][0] == reduced:
-            groups[-1] = (reduced, groups[-1][1] * extent)
+#: Of an axis or several that run on from each other: whether they are reduced, how long they are, their step.
+_Group = tuple[bool, int, int]
+
+
+def _walk(shape: Sequence[int], axes: Sequence[int], steps: Strides) -> tuple[int, ...] | None:
+    """The extents (o, a, m, b, i) of data, of which a and b are reduced, and the steps of the first four; None where
+    more than two would be reduced, or what is innermost is not contiguous.
+
+    Loops may run in the order of storage instead of the axes' if the axes that are kept have one order in both.
+    """
+    dims = [dim for dim, extent in enumerate(shape) if extent != 1]
+    for order in (dims, sorted(dims, key=lambda dim: -steps[dim])):
+        kept = [dim for dim in order if dim not in axes]
+        found = _fold([(dim in axes, shape[dim], steps[dim]) for dim in order]) if kept == sorted(kept) else None
+        if found is not None:
+            return found
+    return None
+
+
+def _fold(dims: Sequence[_Group]) -> tuple[int, ...] | None:
+    """The extents and steps of `_walk` for axes in this order."""
+    groups: list[_Group] = [(False, 1, 0)]
+    for reduced, extent, step in dims:
+        last = groups[-1]
+        if last[0] != reduced:
+            groups.append((reduced, extent, step))
+        elif last[1] == 1:
+            groups[-1] = (reduced, extent, step)
+        elif last[2] == step * extent:
+            groups[-1] = (reduced, last[1] * extent, step)
         else:
-            groups.append((reduced, extent))
+            groups += [(not reduced, 1, 0), (reduced, extent, step)]
     if groups[-1][0]:
-        groups.append((False, 1))
-    extents = tuple(extent for _, extent in groups)
-    if len(extents) == 1:
-        return (1, 1, 1, 1, extents[0])
-    if len(extents) == 3:
-        return (extents[0], 1, 1, extents[1], extents[2])
-    return extents if len(extents) == 5 else None
+        groups.append((False, 1, 0))
+    while len(groups) < 5:  # of three, the first is the outermost; one alone is the innermost
+        middle = len(groups) // 2
+        groups[middle:middle] = [(False, 1, 0)] * 2
+    innermost = groups[-1] if groups[-1][1] != 1 else groups[-2]
+    if len(groups) > 5 or (innermost[1] != 1 and innermost[2] != 1):
+        return None
+    return (*(extent for _, extent, _ in groups), *(step for _, _, step in groups[:4]))
 
 
 def _operands(query: KernelQuery) -> tuple[TensorType, TensorType, tuple[ArrayArg, ArrayArg]] | None:
@@ -121,7 +145,7 @@ def _operands(query: KernelQuery) -> tuple[TensorType, TensorType, tuple[ArrayAr
     if data is None or output is None or "float16" in (data.dtype, output.dtype):
         return None
     out = ArrayArg("out", 0, (output.num_elements,), output.dtype)
-    return data, output, (out, ArrayArg("in", 0, (data.num_elements,), data.dtype))
+    return data, output, (out, ArrayArg("in", 0, in_storage(query)[0].shape, data.dtype))
 
 
 def _reduction_kernel(function: str) -> ChooseKernel:
@@ -130,8 +154,8 @@ def _reduction_kernel(function: str) -> ChooseKernel:
         if operands is None:
             return None
         data, _, arrays = operands
-        extents = _fold(data, _reduced_axes(data, query.attrs))
-        return None if extents is None else KernelCall(f"reduction.{function}", arrays, extents)
+        walk = _walk(data.shape, _reduced_axes(data, query.attrs), in_storage(query)[1])
+        return None if walk is None else KernelCall(f"reduction.{function}", arrays, walk)
 
     return kernel
 
@@ -182,6 +206,7 @@ def _reduction(name: str) -> OpSpec:
         reference=_reduction_reference(name),
         attrs={"axes": Attr("ints"), "keepdims": Attr("int", 1), "noop_with_empty_axes": Attr("int", 0)},
         kernel=_reduction_kernel(function),
+        strided=(0,),
         gradient=GRADIENTS[name],
     )
 
@@ -213,7 +238,10 @@ def _infer_argmax(types: Types, attrs: Attrs, num_outputs: int) -> Sequence[Tens
 
 
 def _along_kernel(function: str, *flags: str) -> ChooseKernel:
-    """The kernel on (outer, axis, inner), with the named int attributes as further scalars."""
+    """The kernel on (outer, axis, inner), with the named int attributes as further scalars.
+
+    Strided data go to one that brings them to the output first.
+    """
 
     def kernel(query: KernelQuery) -> KernelCall | None:
         operands = _operands(query)
@@ -223,7 +251,10 @@ def _along_kernel(function: str, *flags: str) -> ChooseKernel:
         axis = _along(query.attrs, data)
         extents = (math.prod(data.shape[:axis]), data.shape[axis], math.prod(data.shape[axis + 1 :]))
         scalars = (*extents, *(cast(int, query.attrs[name]) for name in flags))
-        return KernelCall(f"reduction.{function}", arrays, scalars)
+        if query.stride_of(0) is None:
+            return KernelCall(f"reduction.{function}", arrays, scalars)
+        walk = copy_numbers(query)
+        return None if walk is None else KernelCall(f"reduction.{function}_strided", arrays, (*scalars, *walk))
 
     return kernel
 
@@ -277,6 +308,7 @@ def _softmax(name: str, function: str) -> OpSpec:
         attrs={"axis": Attr("int", -1)},
         inplace=(InplacePair(0, 0),),
         kernel=_along_kernel(function),
+        strided=(0,),
         gradient=GRADIENTS[name],
     )
 

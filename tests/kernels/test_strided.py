@@ -195,3 +195,42 @@ def test_gather_of_heads() -> None:
     for index in range(3):
         assert check("Gather", [heads, np.array(index)], {"axis": 0})
     assert not check("Gather", [matrix(4, 3, 2).transpose(1, 0, 2), np.array([0, 1])], {"axis": 2})
+
+
+# -- rows and reductions ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150)
+@given(st.data(), SHAPES, st.booleans())
+def test_reductions(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
+    op = data.draw(st.sampled_from(("ReduceSum", "ReduceMax"))) if not plain else "ReduceSumSquare"
+    check(op, [data.draw(views(shape))], {"axes": axes, "keepdims": 0}, plain=plain)
+
+
+@pytest.mark.parametrize(
+    ("x", "axes"),
+    [
+        (matrix(2, 5, 6, 3).transpose(0, 2, 3, 1), (1, 2)),  # channels first in storage
+        (matrix(4, 900)[:, 100:], (1,)),
+        (matrix(4, 900)[:, 100:], (0,)),
+        (matrix(5, 4).T, (0,)),
+        (np.broadcast_to(matrix(4, 1, 5), (4, 3, 5)), (1,)),
+    ],
+)
+def test_what_reductions_walk(x: Array, axes: tuple[int, ...]) -> None:
+    for op in ("ReduceSum", "ReduceMax"):
+        assert check(op, [x], {"axes": axes})
+    assert not check("ReduceSum", [matrix(2, 3, 4)[..., ::2]], {"axes": (2,)})
+
+
+@settings(max_examples=100)
+@given(st.data(), SHAPES, st.booleans())
+def test_rows(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
+    axis = data.draw(st.integers(0, len(shape) - 1))
+    x = data.draw(views(shape))
+    assert check("Softmax", [x], {"axis": axis}, plain=plain, exact=False)
+    if plain:
+        assert check("LogSoftmax", [x], {"axis": axis}, plain=True, exact=False)
+    scale = matrix(*shape[axis:], seed=1)
+    assert check("LayerNormalization", [x, scale, scale * 2], {"axis": axis}, plain=plain, exact=False)

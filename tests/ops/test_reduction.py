@@ -7,8 +7,8 @@ import pytest
 
 from memopt.errors import TypeInferenceError
 from memopt.ops import get_op
-from memopt.ops.reduction import _fold
-from memopt.types import TensorType as T
+from memopt.ops.reduction import _walk
+from memopt.strides import row_strides
 from tests.ops.onnx_oracle import onnx_node
 from tests.ops.test_elementwise import random, run
 
@@ -103,7 +103,26 @@ def test_axes():
     ],
 )
 def test_fold(shape, axes, folded):
-    assert _fold(T(shape), axes) == folded
+    found = _walk(shape, axes, row_strides(shape))
+    assert (found and found[:5]) == folded
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "steps", "walk"),
+    [
+        ((2, 3, 4), (1,), (12, 4, 1), (2, 1, 1, 3, 4, 12, 0, 0, 4)),
+        ((2, 3, 4), (2,), (30, 10, 1), (6, 1, 1, 4, 1, 10, 0, 0, 1)),  # rows with gaps
+        ((2, 3, 4), (0, 2), (20, 4, 1), (1, 2, 3, 4, 1, 0, 20, 4, 1)),
+        ((2, 5, 6, 3), (1, 2), (90, 6, 1, 30), (6, 1, 1, 30, 1, 30, 0, 0, 1)),  # channels first in storage
+        ((2, 3, 4), (0,), (4, 8, 1), (1, 2, 3, 1, 4, 0, 4, 8, 0)),
+        ((3, 4), (0,), (1, 3), (4, 1, 1, 3, 1, 3, 0, 0, 1)),  # columns that are rows
+        ((2, 3, 4), (2,), (4, 8, 1), (2, 1, 3, 4, 1, 4, 0, 8, 1)),
+        ((2, 3, 4), (2,), (1, 8, 2), None),  # kept axes in another order
+        ((3, 4), (1,), (8, 2), None),
+    ],
+)
+def test_walk_of_strides(shape, axes, steps, walk):
+    assert _walk(shape, axes, steps) == walk
 
 
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
