@@ -25,7 +25,7 @@ from memopt.compile import Plan
 from memopt.compile import compile as compile_graph
 from memopt.ir import Graph
 from memopt.models import random_feeds
-from memopt.pipeline import Decision, find_passes
+from memopt.pipeline import Decision, find_passes, pass_names
 from memopt.replay import merges_of, replayed
 from memopt.report import WIDTH, decision_dict
 from memopt.runtime import run_reference
@@ -175,7 +175,7 @@ class _Search:
     def errors(self, plan: Plan) -> dict[str, float]:
         """result -> relative difference from the reference, of a run from the first state on."""
         self.num_plans += 1
-        results = plan.run(self._feeds)
+        results = plan.run(self._feeds, copy_feeds=True)
         have = {**_updated(plan.graph, plan.state()), **results.kept, **results}
         return {name: max_rel_error(have, {name: want}) for name, want in self._expected.items() if name in have}
 
@@ -244,7 +244,7 @@ class _Search:
 
 
 def _names(passes: Any) -> tuple[str, ...]:
-    return tuple(one.name for one in find_passes(passes))
+    return pass_names(find_passes(passes))
 
 
 def _updated(graph: Graph, state: Arrays) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -18,6 +18,7 @@ from memopt.errors import MemoptError, OptionError, PassError
 from memopt.ir import Graph, verify
 
 __all__ = [
+    "Compound",
     "Decision",
     "Observer",
     "Pass",
@@ -26,6 +27,8 @@ __all__ = [
     "find_passes",
     "known_passes",
     "known_strategies",
+    "leave_out_passes",
+    "pass_names",
     "run_pipeline",
 ]
 
@@ -78,6 +81,16 @@ class Pass(Protocol):
     def run(self, graph: Graph) -> PassResult: ...
 
 
+@runtime_checkable
+class Compound(Pass, Protocol):
+    """A pass that runs others: `parts` are all that it may run, `without` is the same without some of them."""
+
+    @property
+    def parts(self) -> tuple[Pass, ...]: ...
+
+    def without(self, names: Collection[str]) -> Pass: ...
+
+
 #: Called as `observer(pass, phase, seconds, graph)`; the phases of each pass are "start", "run" and "verify".
 Observer = Callable[[Pass, str, float, Graph], None]
 
@@ -126,6 +139,20 @@ def find_passes(selection: PassSelection) -> tuple[Pass, ...]:
     if isinstance(selection, type) or not isinstance(selection, Pass):
         raise OptionError(f"{selection!r} is not a pass: want a name, or an object with `name` and `run(graph)`")
     return (selection,)
+
+
+def pass_names(passes: Iterable[Pass]) -> tuple[str, ...]:
+    """The names of `passes`, each once; a compound's parts in its place."""
+    found: dict[str, None] = {}
+    for one in passes:
+        found |= dict.fromkeys(pass_names(one.parts) if isinstance(one, Compound) else (one.name,))
+    return tuple(found)
+
+
+def leave_out_passes(passes: Iterable[Pass], names: Collection[str]) -> tuple[Pass, ...]:
+    """`passes` without those of these names, in compounds too."""
+    left = [one for one in passes if one.name not in names]
+    return tuple(one.without(names) if isinstance(one, Compound) else one for one in left)
 
 
 def known_passes() -> tuple[str, ...]:

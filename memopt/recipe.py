@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from memopt.analysis import Reason, updated_value
 from memopt.errors import OptionError
 from memopt.ir import Graph, Value, nearest_names, verify
-from memopt.pipeline import Decision, Pass, PassResult, known_passes
+from memopt.pipeline import Decision, Pass, PassResult, known_passes, leave_out_passes, pass_names
 
 __all__ = ["Recipe", "keep_values", "leave_out"]
 
@@ -71,7 +71,7 @@ def leave_out(graph: Graph, passes: Sequence[Pass], names: Sequence[str]) -> tup
     """
     if isinstance(names, str):
         raise OptionError(f"without={names!r} is text; give a list of names: without=[{names!r}]")
-    have = {one.name for one in passes}
+    have = {*pass_names(passes), *(one.name for one in passes)}
     gone: set[str] = set()
     for name in names:
         if name in have:
@@ -83,8 +83,8 @@ def leave_out(graph: Graph, passes: Sequence[Pass], names: Sequence[str]) -> tup
                 f"without={name!r} is neither a pass nor a value of graph {graph.name!r}; the passes are "
                 f"{', '.join(sorted(have)) or 'none'}{nearest_names(graph, name)}"
             )
-    left = [one for one in passes if one.name not in gone]
-    return tuple(_Apart(one) for one in left) if graph.excluded else tuple(left)
+    left = leave_out_passes(passes, gone)
+    return tuple(_Apart(one) for one in left) if graph.excluded else left
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ A pass imports memopt's doors and no other pass. memopt finds what is here by en
 from memopt.pipeline import Pass
 from passes.fold_pad import FoldPad
 from passes.fuse_conv_add import FuseConvAdd
+from passes.fuse_elementwise import FuseElementwise
 from passes.inplace_rename import InplaceRename
 from passes.inplace_share import InplaceShare
+from passes.lowest_peak import LowestPeak
 from passes.reuse_rename import ReuseRename
 from passes.reuse_share import ReuseShare
 from passes.share_concat import ShareConcat
@@ -15,14 +17,17 @@ from passes.share_views import ShareViews
 
 __all__ = [
     "BEST",
+    "FUSE",
     "NONE",
     "RENAME",
     "SHARE",
     "STRATEGIES",
     "FoldPad",
     "FuseConvAdd",
+    "FuseElementwise",
     "InplaceRename",
     "InplaceShare",
+    "LowestPeak",
     "ReuseRename",
     "ReuseShare",
     "ShareConcat",
@@ -36,8 +41,21 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-#: What memopt knows best: any input in place, Concat by view, and then what in place the joined parts can be together.
-#: Reuse across ops adds nothing to what packing does.
-BEST: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
+_SHARING: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
+_REWRITING: tuple[Pass, ...] = (FoldPad(), FuseConvAdd(), FuseElementwise())
 
-STRATEGIES: dict[str, tuple[Pass, ...]] = {"none": NONE, "rename": RENAME, "share": SHARE, "best": BEST}
+#: Sharing to the limit: any input in place, views in strides, Concat by view, and then what in place the joined parts
+#: can be together. Reuse across ops adds nothing to what packing does.
+BEST: tuple[Pass, ...] = (LowestPeak((_SHARING, (ShareViews(), *_SHARING))),)
+#: The graph itself, rewritten so that there is less to hold; then as `best`.
+FUSE: tuple[Pass, ...] = (
+    LowestPeak((_SHARING, (ShareViews(), *_SHARING), (*_REWRITING, *_SHARING), (*_REWRITING, ShareViews(), *_SHARING))),
+)
+
+STRATEGIES: dict[str, tuple[Pass, ...]] = {
+    "none": NONE,
+    "rename": RENAME,
+    "share": SHARE,
+    "best": BEST,
+    "fuse": FUSE,
+}

@@ -1,8 +1,8 @@
 """`ShareViews`: what only looks at a value under another shape, order or extent takes no bytes of its own.
 
 Edits the second arrow only, variable -> buffer: the view's variable holds bytes of its source's buffer, at an offset
-and in strides, whoever else reads the source. Reshape and its like, Slice, Split, Transpose, Expand, views of views. Names
-cannot do that (one variable has one offset and one order), so there is no renaming twin.
+and in strides, whoever else reads the source. Reshape and its like, Slice, Split, Transpose, Expand, views of views.
+Names cannot do that (one variable has one offset and one order), so there is no renaming twin.
 """
 
 from __future__ import annotations

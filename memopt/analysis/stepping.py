@@ -138,11 +138,12 @@ def _outlives(occupancy: Occupancy, c: ViewCandidate) -> Refusal | None:
 
 
 def _devices_agree(occupancy: Occupancy, c: ViewCandidate) -> Refusal | None:
-    storage, device = occupancy.graph.storage, c.node.device
-    buffer = storage.buffer(c.source)
-    maker = None if c.source.producer is None else c.source.producer.device
-    if occupancy.is_mixed(buffer) or (c.source.producer is not None and maker != device):
-        return Reason.DIFFERENT_DEVICE, f"%{c.source.name} is not made on the device of {c.node.name}"
+    """Whoever makes what lies there runs where the view is made; of feeds and parameters lowering knows."""
+    for tenant in occupancy.tenants(occupancy.graph.storage.buffer(c.source)):
+        maker = tenant.value.producer
+        if maker is not None and maker.device != c.node.device:
+            text = f"%{tenant.value.name} is not made on the device of {c.node.name}"
+            return Reason.DIFFERENT_DEVICE, text
     return None
 
 
