@@ -294,7 +294,7 @@ def _oracle(graph: Graph, feeds: Arrays, options: Mapping[str, Any]) -> _Oracle:
     if not expected.groups:
         return _Oracle(expected, None)
     plain: Plan = compile_graph(graph, **{**options, "passes": "none", "machine": None, "validate": True})
-    results = plain.run(feeds)
+    results = plain.run(feeds, copy_feeds=True)
     return _Oracle(expected, expected.errors(results, plain.state()))
 
 
@@ -306,7 +306,7 @@ def _row(graph: Graph, feeds: Arrays, oracle: _Oracle | None, options: Mapping[s
     errors = run_seconds = None
     found: Mapping[str, Difference] = {}
     if oracle is not None:
-        results = plan.run(feeds)
+        results = plan.run(feeds, copy_feeds=True)
         errors, run_seconds = oracle.expected.errors(results, plan.state()), results.seconds
         found = differences(errors, oracle.rounding)
     return Row(

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 
 from memopt.cli.options import HelpFormatter
-from memopt.errors import CapacityError, ConflictError, InfeasibleError, InvalidPlanError, MemoptError
+from memopt.errors import CapacityError, ConflictError, DonationError, InfeasibleError, InvalidPlanError, MemoptError
 
 __all__ = ["build_parser", "main"]
 
 _COMMANDS = ("compare", "plan", "run", "explain", "validate", "pack", "order", "models")
-_NO = (CapacityError, ConflictError, InfeasibleError, InvalidPlanError)
+_NO = (CapacityError, ConflictError, DonationError, InfeasibleError, InvalidPlanError)
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141
 _DESCRIPTION = """\

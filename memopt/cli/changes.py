@@ -1,4 +1,4 @@
-"""Options that change a plan by name: `--keep`, `--donate` and `--without`; and what leaving out costs."""
+"""Options that change a plan by name (`--keep`, `--donate`, `--without`), `--strict-donation`; what leaving out costs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ def add_change_options(parser: argparse.ArgumentParser) -> None:
         ("--without", "VALUE|PASS", without),
     ):
         group.add_argument(option, metavar=metavar, action="append", default=[], help=f"{text} (repeatable)")
+    group.add_argument(
+        "--strict-donation", action="store_true", help="refuse a plan that has no use for a donated feed (status 1)"
+    )
 
 
 def change_options(args: argparse.Namespace) -> dict[str, Any]:
     """Keyword arguments of `memopt.compile`."""
-    return {"keep": tuple(args.keep), "donate": tuple(args.donate), "without": tuple(args.without)}
+    named = {name: tuple(getattr(args, name)) for name in ("keep", "donate", "without")}
+    return {**named, "strict_donation": args.strict_donation}
 
 
 def refuse_changes(args: argparse.Namespace) -> None:
@@ -36,6 +40,8 @@ def refuse_changes(args: argparse.Namespace) -> None:
     for name in ("keep", "donate", "without"):
         for given in getattr(args, name):
             raise OptionError(f"--{name} {given} does not go with a plan.json: plan the model again")
+    if args.strict_donation:
+        raise OptionError("--strict-donation does not go with a plan.json: plan the model again")
 
 
 def _differences(plan: Plan) -> list[tuple[str, str, int, int]]:

@@ -112,6 +112,12 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--free", default="eager", choices=("eager", "never"), help="free buffers after their last use (default: eager)"
     )
     group.add_argument(
+        "--outputs",
+        default="arena",
+        choices=("arena", "caller"),
+        help="caller: make outputs in arrays of the caller's, beside the arena, where that can be (default: arena)",
+    )
+    group.add_argument(
         "--order",
         default="listed",
         choices=("listed", "any"),
@@ -266,6 +272,7 @@ def compile_options(args: argparse.Namespace) -> dict[str, Any]:
         "machine": make_machine(args),
         "transfer": args.transfer,
         "free": args.free,
+        "outputs": args.outputs,
         "order": args.order,
         "validate": not args.no_validate,
     }

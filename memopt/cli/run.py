@@ -65,17 +65,18 @@ def _run(args: argparse.Namespace) -> int:
         raise OptionError(f"--repeat {args.repeat} is less than 1")
     plan = _plan(args)
     feeds = options.load_feeds(plan.graph, args.feeds, args.seed)
-    results = plan.run(feeds, measure=args.measure, sanitize=args.sanitize)
-    seconds = [results.seconds, *(plan.run(feeds).seconds for _ in range(args.repeat - 1))]
+    results = plan.run(_lent(plan, feeds), measure=args.measure, sanitize=args.sanitize)
+    seconds = [results.seconds, *(plan.run(_lent(plan, feeds)).seconds for _ in range(args.repeat - 1))]
     if args.output:
         np.savez(args.output, **dict[str, Any]({**results, **results.kept}))
-    outputs = {name: _describe(array) for name, array in {**results, **results.kept}.items()}
+    outputs = {name: _describe(array, results.outputs[name]) for name, array in {**results, **results.kept}.items()}
     if args.json:
         measured = _measured(results.measured)
         facts = {
             "outputs": outputs,
             "seconds": min(seconds),
             "host_calls": list(results.host_calls),
+            "feeds": dict(results.feeds),
             "measured": measured,
         }
         show_json({**plan_dict(plan), **facts, **changes.difference_dict(plan)})
@@ -87,6 +88,11 @@ def _run(args: argparse.Namespace) -> int:
         *([f"wrote {args.output}"] if args.output else []),
     )
     return 0
+
+
+def _lent(plan: Plan, feeds: dict[str, Any]) -> dict[str, Any]:
+    """The feeds, with copies of those that a run may overwrite."""
+    return {name: array.copy() if name in plan.graph.donated else array for name, array in feeds.items()}
 
 
 def _plan(args: argparse.Namespace) -> Plan:
@@ -102,13 +108,11 @@ def _plan(args: argparse.Namespace) -> Plan:
     source = None
     if args.weights_from:
         source = options.load_model(argparse.Namespace(**{**vars(args), "model": args.weights_from}))
-    plan = memopt.load_plan(args.model, source, validate=False)
+    plan = memopt.load_plan(args.model, source, validate=not args.no_validate)
     if source is None and args.weights == "random":
         from memopt.models import fill_params
 
         fill_params(plan.graph, args.seed)
-    if not args.no_validate:
-        memopt.validate(plan)
     return plan
 
 
@@ -120,7 +124,7 @@ def _is_plan(path: str) -> bool:
         return b"memopt_plan" in file.read(200)
 
 
-def _describe(array: Any) -> dict[str, Any]:
+def _describe(array: Any, made: str) -> dict[str, Any]:
     import numpy as np
 
     numbers = array.astype(np.float64)
@@ -130,6 +134,7 @@ def _describe(array: Any) -> dict[str, Any]:
         "crc32": f"{zlib.crc32(np.ascontiguousarray(array).tobytes()):08x}",
         "mean": float(numbers.mean()) if array.size else 0.0,
         "max_abs": float(np.abs(numbers).max(initial=0.0)),
+        "made": made,
     }
 
 

@@ -200,7 +200,7 @@ def _place(facts: PlanFacts, life: Life) -> Place:
         end, ended = life.over, f"overwritten by {facts.named(facts.node_at(life.over))}{_by(facts, life)}"
     elif life.freed is not None:
         end, ended = life.freed, f"freed after {facts.named(facts.node_at(life.freed))}"
-    elif buffer.space == "arena":
+    elif buffer.space in ("arena", "output"):
         end, ended = count, "never freed"
     else:
         end, ended = count, "stays where it arrived"

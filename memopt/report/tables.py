@@ -21,6 +21,7 @@ DEVICE_FIELDS = (
     "scratch_bytes",
     "feed_bytes",
     "param_bytes",
+    "output_bytes",
     "total_bytes",
     "transfer_bytes",
     "num_transfers",
@@ -31,6 +32,7 @@ _COUNTED = (
     "Arena: outputs of nodes, graph outputs and transfer copies while they live; its height is what is allocated, "
     "its peak the most that is live at once. Scratch, feeds and parameters lie beside it. Total is all of them."
 )
+_OUTPUTS = "Outputs: graph outputs that are made in the caller's arrays, beside the arena, and not copied out."
 
 
 def device_dict(use: DeviceUse) -> dict[str, Any]:
@@ -56,19 +58,23 @@ def plan_table(plan: MemoryPlan) -> Table:
         chunk = names[start : start + _DEVICES_A_TABLE]
         if start:
             rows += [(), ("", *_padded(chunk, len(first)))]
-        rows += [
-            (label, *_padded(cells, len(first))) for label, cells in _metrics([plan.devices[name] for name in chunk])
-        ]
+        uses = [plan.devices[name] for name in chunk]
+        metrics = _metrics(uses, _has_outputs(plan.devices.values()))
+        rows += [(label, *_padded(cells, len(first))) for label, cells in metrics]
     columns = ("per device", *(f">{name}" for name in first))
-    return Table(describe_plan(plan), columns, tuple(rows), (_COUNTED,))
+    notes = (_COUNTED, _OUTPUTS) if _has_outputs(plan.devices.values()) else (_COUNTED,)
+    return Table(describe_plan(plan), columns, tuple(rows), notes)
+
+
+def _has_outputs(uses: Iterable[DeviceUse]) -> bool:
+    return any(use.output_bytes for use in uses)
 
 
 def _padded(cells: Sequence[str], count: int) -> list[str]:
     return [*cells, *[""] * (count - len(cells))]
 
 
-def _metrics(uses: Iterable[DeviceUse]) -> list[tuple[str, list[str]]]:
-    uses = list(uses)
+def _metrics(uses: Sequence[DeviceUse], outputs: bool) -> list[tuple[str, list[str]]]:
     labels = {
         "arena peak": "peak_bytes",
         "arena height": "height_bytes",
@@ -77,6 +83,7 @@ def _metrics(uses: Iterable[DeviceUse]) -> list[tuple[str, list[str]]]:
         "scratch": "scratch_bytes",
         "feeds": "feed_bytes",
         "parameters": "param_bytes",
+        **({"outputs": "output_bytes"} if outputs else {}),
         "total": "total_bytes",
         "transfer copies": "transfer_bytes",
     }
