@@ -52,7 +52,10 @@ def base_plan(seed: int) -> Plan:
     rng = random.Random(seed)
     name = rng.choice(sorted(MACHINES))
     graph = image_graph(rng) if name == "gpu, NHWC" else matrix_graph(rng, "float64" if "32" in name else "float32")
-    strategy = passes.STRATEGIES[rng.choice([*sorted(passes.STRATEGIES), "share"])]
+    chosen = rng.choice([*sorted(passes.STRATEGIES), "share"])
+    strategy = passes.STRATEGIES[chosen]
+    if chosen != "rename" and rng.random() < 0.7:  # a name stands for one order of bytes
+        strategy = (passes.ShareViews(), *strategy)
     policy = rng.choice(["publish", "publish", "outer"])
     return compile(
         graph, strategy, MACHINES[name], policy, pack_seconds=0, validate=False, share_transfers=rng.random() < 0.3
@@ -61,6 +64,7 @@ def base_plan(seed: int) -> Plan:
 
 _ANY = ("unary", "unary", "Add", "Mul", "flat")
 _OF_4_4 = ("split", "join", "product", "SGD", "MatMul", "Softmax")
+_VIEWS = ("turned", "turned", "columns", "steps", "row", "column", "shuffled")
 
 
 def matrix_graph(rng: random.Random, dtype: str) -> Graph:
@@ -72,9 +76,11 @@ def matrix_graph(rng: random.Random, dtype: str) -> Graph:
     for _ in range(rng.randint(3, 8)):
         value = rng.choice(pool[-4:])
         other = rng.choice([v for v in pool if v.shape == value.shape])
-        job, which = rng.choice([*_ANY, *_OF_4_4]), rng.randrange(2)
+        job, which = rng.choice([*_ANY, *_OF_4_4, *_VIEWS]), rng.randrange(2)
         if job == "SGD" and value.shape == (4, 4):
             weights[which] = b.op("SGD", weights[which], value, rate)
+        elif job in _VIEWS and value.shape == (4, 4):
+            pool.append(_viewed(b, job, value))
         elif job in _ANY or value.shape == (4, 4):
             pool.append(_made(b, job, (value, other, weights[which]), rng))
     return _finished(b, pool, rng)
@@ -101,6 +107,25 @@ def _made(b: GraphBuilder, job: str, operands: tuple[Any, Any, Any], rng: random
         case "Softmax":
             return b.op("Softmax", value)
     return b.op(job, value, other)
+
+
+def _viewed(b: GraphBuilder, job: str, value: Any) -> Any:
+    """A view of [4, 4] that may lie in strides, or what is computed from some."""
+    turned = b.op("Transpose", value)
+    match job:
+        case "columns":
+            left, right = b.op("Split", value, outputs=2, axis=1, split=(2, 2))
+            return b.matmul(left, b.op("Transpose", right))
+        case "steps":
+            rows = b.op("Slice", value, starts=(1,), ends=(4,), axes=(0,), steps=(2,))
+            return b.concat(rows, b.neg(rows), axis=0)
+        case "row" | "column":
+            axis = int(job == "column")
+            one = b.op("Slice", value, starts=(1,), ends=(2,), axes=(axis,))
+            return b.op("Expand", one, shape=(4, 4))
+        case "shuffled":
+            return b.reshape(b.op("Transpose", b.reshape(turned, shape=(2, 2, 4)), perm=(2, 0, 1)), shape=(4, 4))
+    return turned
 
 
 def image_graph(rng: random.Random) -> Graph:
