@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from memopt.errors import ExecutionError
@@ -20,6 +21,7 @@ from memopt.lowering import Call, Free, Operand, Transfer
 from memopt.ops import Attrs, OpSpec
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
+from memopt.strides import extent
 from memopt.types import TensorType, itemsize
 
 if TYPE_CHECKING:
@@ -61,30 +63,36 @@ class Sanitizer:
             for operand, value in writes:
                 self._own(operand, value)
 
-    def _range(self, operand: Operand, value: str) -> tuple[str, str, int, int]:
+    def _shadow_of(self, operand: Operand, value: str) -> NDArray[np.int32] | None:
+        """The shadow of the operand's bytes, shape (..., bytes), where it is watched."""
         slot = self.plan.slots[operand.buffer]
+        if not _is_watched(slot.space):
+            return None
+        shape, size = self.plan.graph.value(value).shape, itemsize(operand.placement.dtype)
         start = slot.offset + operand.offset
-        size = self.plan.graph.value(value).type.num_elements * itemsize(operand.placement.dtype)
-        return slot.device, slot.space, start, start + size
+        shadow = self.shadow[slot.device, slot.space][start : start + extent(shape, operand.strides) * size]
+        if operand.strides is None or not shadow.size:
+            return shadow
+        word = shadow.itemsize
+        return as_strided(shadow, (*shape, size), [*(step * size * word for step in operand.strides), word])
 
     def _check_read(self, label: str, operand: Operand, value: str) -> None:
-        device, space, start, end = self._range(operand, value)
-        if not _is_watched(space) or start == end:
+        owners = self._shadow_of(operand, value)
+        if owners is None or (owners == operand.buffer).all():
             return
-        owners = self.shadow[device, space][start:end]
-        wrong = np.flatnonzero(owners != operand.buffer)
-        if wrong.size:
-            owner = int(owners[wrong[0]])
-            whose = "nobody has written" if owner == _NOBODY else f"buffer {self.plan.program.buffers[owner].name} owns"
-            raise ExecutionError(
-                f"{label} reads %{value} at bytes [{start}, {end}) of {device}'s {space}, "
-                f"but {whose} byte {start + int(wrong[0])}"
-            )
+        first = [int(at) for at in np.argwhere(owners != operand.buffer)[0]]
+        owner, slot = int(owners[tuple(first)]), self.plan.slots[operand.buffer]
+        start = slot.offset + operand.offset
+        byte = start + sum(at * step // owners.itemsize for at, step in zip(first, owners.strides, strict=True))
+        whose = "nobody has written" if owner == _NOBODY else f"buffer {self.plan.program.buffers[owner].name} owns"
+        raise ExecutionError(
+            f"{label} reads %{value} from byte {start} of {slot.device}'s {slot.space} on, but {whose} byte {byte}"
+        )
 
     def _own(self, operand: Operand, value: str) -> None:
-        device, space, start, end = self._range(operand, value)
-        if _is_watched(space):
-            self.shadow[device, space][start:end] = operand.buffer
+        shadow = self._shadow_of(operand, value)
+        if shadow is not None:
+            shadow[...] = operand.buffer
 
     def _free(self, position: int, buffer: int) -> None:
         slot = self.plan.slots[buffer]

@@ -226,3 +226,28 @@ def test_a_malformed_plan_that_nobody_validated_is_an_error_too():
     for broken in (dataclasses.replace(plan, slots=plan.slots[:-1]), broken_plan(space="nowhere")):
         with pytest.raises(ExecutionError, match=r"memopt\.validate\(plan\) says where"):
             broken.run(feeds_of(small()))
+
+
+def test_the_sanitizer_knows_strides():
+    """A view in strides reads its own elements only, and those must be there."""
+    b = GraphBuilder("strides")
+    x = b.relu(b.input("x", (4, 4)))
+    view = b.op("Slice", x, starts=(1,), ends=(3,), axes=(1,), name="view")
+    wide = b.op("Expand", b.op("ReduceSum", x, axes=(0, 1), keepdims=0), shape=(4, 2), name="wide")
+    b.output(x, b.mul(view, wide, name="y"))
+    plan = compile(b.build(), ("share-views",))
+    feeds = {"x": np.ones((4, 4), np.float32)}
+    operands = [o for i in plan.program.instructions for o in getattr(i, "inputs", ()) if o is not None]
+    assert sum(o.strides is not None for o in operands) == 2
+    np.testing.assert_array_equal(plan.run(feeds, sanitize=True)["y"], np.full((4, 2), 16))
+    ids = {buffer.name: buffer.id for buffer in plan.program.buffers}
+    for column in range(4):  # the sum over element (0, column), which the view reads, or does not
+        slots = list(plan.slots)
+        slots[ids["reduce_sum"]] = dataclasses.replace(slots[ids["relu"]], offset=4 * column, size=4)
+        broken = dataclasses.replace(plan, slots=tuple(slots))
+        if column in (1, 2):
+            match = rf"reads %view from byte 4 of .* on, but buffer reduce_sum owns byte {4 * column}"
+            with pytest.raises(ExecutionError, match=match):
+                broken.run(feeds, sanitize=True)
+        else:
+            assert broken.run(feeds, sanitize=True)["y"].tolist() == [[16, 16]] * 4
