@@ -413,6 +413,7 @@ def test_the_reference_gives_the_same_bits(graph):
         np.testing.assert_array_equal(got[name], array)
 
 
+FOLDED = [FoldPad(), *passes.BEST]
 SHARING = [passes.InplaceShare(), passes.ShareConcat(), passes.InplaceRename(), passes.ReuseShare(), FoldPad()]
 
 
@@ -440,6 +441,39 @@ def test_kernels_agree(graph, order):
 
 
 # -- as others see it -------------------------------------------------------------------------------------------------
+
+
+def unfolded(graph: Graph) -> Graph:
+    """The graph with a Pad before each convolution and pool that has pads, as some exporters write it."""
+    b = GraphBuilder(graph.name)
+    new = {value: b.input(value.name, value.shape, value.dtype) for value in graph.inputs}
+    new.update({value: b.graph.add_param(value.name, value.type, graph.param_data(value)) for value in graph.params})
+    for node in graph.nodes:
+        inputs, attrs = [None if v is None else new[v] for v in node.inputs], dict(node.attrs)
+        pads = attrs.get("pads", ())
+        if node.op in ("Conv", "AveragePool", "MaxPool") and any(pads):
+            half = len(pads) // 2
+            frame = (0, 0, *pads[:half], 0, 0, *pads[half:])
+            value = float("-inf") if node.op == "MaxPool" else 0.0
+            inputs[0] = b.op("Pad", inputs[0], pads=frame, value=value, name=b.graph.fresh_name("pad"))
+            attrs["pads"] = (0,) * len(pads)
+        made = b.graph.add_node(node.op, inputs, [v and v.name for v in node.outputs], attrs, name=node.name)
+        new.update({old: value for old, value in zip(node.outputs, made.outputs, strict=True) if old is not None})
+    b.output(*(new[value] for value in graph.outputs))
+    return b.build()
+
+
+@pytest.mark.parametrize(("name", "image"), [("mobilenetv2", 64), ("resnet18", 64), ("unet", 32)])
+def test_networks_are_what_they_were(name, image):
+    """Pads that were taken out of the convolutions of a network go back into them, and the plan is as small again."""
+    graph = load(name, dims={"batch": 1, "image": image}, weights="random")
+    apart = unfolded(graph)
+    assert sum(node.op == "Pad" for node in apart.nodes) > 5
+    plans = [compile(one, chain) for one, chain in ((graph, passes.BEST), (apart, passes.BEST), (apart, FOLDED))]
+    before, padded, after = (plan.devices["host"].height_bytes for plan in plans)
+    assert after == before < padded
+    assert run_pipeline(apart, [FoldPad()])[0].modified
+    assert print_graph(apart) == print_graph(graph)
 
 
 def test_onnxruntime_agrees():
