@@ -1,0 +1,32 @@
+"""Levels under trial: what they say after fusing is what a fresh look at the rewritten graph says."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+
+from memopt.analysis import Occupancy, needed_bytes
+from passes.fuse_elementwise import _Fuser
+from tests.strategies import graphs
+
+MAKERS = ("unary", "binary", "compare", "cast", "sum", "concat", "reshape", "split", "increment", "sgd", "reduce")
+
+
+@given(graphs(max_nodes=16, only=MAKERS, devices=(None, None, None, "gpu", "host"), min_dim=0))
+@settings(max_examples=150)
+def test_levels_are_those_of_the_rewritten_graph(graph):
+    fuser = _Fuser(graph)
+    before = needed_bytes(graph), {home: fuser.levels.live(home).max() for home in homes(graph)}
+    for value in list(fuser.candidates()):
+        fuser.fuse(value)
+    fuser.rewrite()
+    np.testing.assert_array_equal(fuser.levels.needed(), needed_bytes(graph))
+    assert needed_bytes(graph).max() <= before[0].max()
+    occupancy = Occupancy(graph)
+    for home in occupancy.homes:
+        np.testing.assert_array_equal(fuser.levels.live(home), occupancy.profile(home), err_msg=str(home))
+        assert occupancy.peak(home) <= before[1][home]
+
+
+def homes(graph):
+    return Occupancy(graph).homes
