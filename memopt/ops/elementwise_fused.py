@@ -3,15 +3,15 @@
     Elementwise(%x, %three, %six) {dtypes=["float32", "float32", "float32"],
                                    steps=["Add(x0, x1)", "Clip(t0, max=6.0, min=0.0)", "Mul(x0, t1)", "Div(t2, x2)"]}
 
-`x<i>` is input i, `t<j>` the result of step j; the last step's result is the op's. A step is an op of one output that has
-a `ScalarForm`, with the attributes that differ from the op's defaults.
+`x<i>` is input i, `t<j>` the result of step j; the last step's result is the op's. A step is an elementwise op with
+the attributes that differ from the op's defaults.
 
 Holds true: a chain makes the same bits as its ops one after the other. Types are what the ops infer, the reference runs
 the ops' references, and the kernel is one loop over the ops' forms in which each step's result has its step's dtype.
 Text that is not exactly what `Step` writes is refused, so a graph from a file can name nothing but these ops.
 
-`dtypes` are those of the inputs in the graph. A device that wants others gives others, and what stands for float64 there
-does so in every step, as if the ops ran one by one.
+`dtypes` are those of the inputs in the graph. A device that wants others gives others, and what stands for float64
+there does so in every step, as if the ops ran one by one.
 """
 
 from __future__ import annotations
@@ -176,7 +176,9 @@ def _parsed(text: str) -> Step:
     operands = tuple(part for part in parts if _OPERAND.fullmatch(part))
     attrs: dict[str, Any] = {}
     for part in parts[len(operands) :]:
-        name, _, value = part.partition("=")
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise TypeInferenceError(f"step {text!r}: {part!r} is no operand, such as x0 or t1, and no attribute")
         attrs[name] = value if name in spec.attrs and spec.attrs[name].kind == "str" else _number(text, value)
     step = Step(spec.name, operands, tuple(spec.complete_attrs(attrs).items()))
     if str(step) != text:
@@ -193,7 +195,7 @@ def _number(text: str, value: str) -> Any:
 
 def _chain(attrs: Attrs) -> Chain:
     """The chain that the attributes of an `Elementwise` node list; raises `TypeInferenceError`."""
-    return _checked_chain(attrs["steps"], attrs["dtypes"])  # type: ignore[arg-type] # complete_attrs has seen to it
+    return _checked_chain(attrs["steps"], attrs["dtypes"])
 
 
 @lru_cache(maxsize=4096)
