@@ -4,8 +4,8 @@ The expression may be several: "t0 = exp(x0); mul(t0, t0)" names results on the 
 
 "flat": every operand has as many elements as the output; the scalars are the expression's s0, s1, …
 "broadcast<r>_<steps>": r nested loops; `steps` says for each input how it steps along the innermost one: "1" (by one
-element), "0" (not at all) or "s" (by its stride). The scalars are the r extents, then for each input its r strides in
-elements, then s0, s1, …
+element), "0" (not at all) or "s" (by its stride; then the two inner loops run in tiles). The scalars are the r extents,
+then for each input its r strides in elements, then s0, s1, …
 
 Holds true: an element is written after all operands of its block were read, so the output may be the same bytes as any
 input that has its shape (and element width); in place and out of place give the same bits.
@@ -145,31 +145,42 @@ def _broadcast(pieces: list[str], rank: int, steps: str, params: list[str]) -> s
     strides = [f"t{i}_{d}" for i in inputs for d in range(rank)]
     arguments = ["y", *(f"x{i}" for i in inputs), *extents, *strides, *params]
     lines = ["@register_jitable", f"def kernel({', '.join(arguments)}):", "    block = block_like(y)"]
-    lines += [f"    if {' * '.join(extents)} == 0:", "        return 0", "    row = 0"]
-    for d in range(rank - 1):
-        lines.append("    " * (d + 1) + f"for i{d} in range(n{d}):")
-    pad = "    " * rank
-    last = rank - 1
+    lines += [f"    block{i} = block_like(x{i})" for i in inputs if steps[i] == "s"]
+    lines += [f"    if {' * '.join(extents)} == 0:", "        return 0"]
+    loops, body = _loops(rank, tiled="s" in steps)
+    lines += ["    " * depth + loop for depth, loop in enumerate(loops, 1)]
     reads = []
-    rows = []
     for i, step in enumerate(steps):
-        place = " + ".join([f"i{d} * t{i}_{d}" for d in range(last)]) or "0"
-        lines.append(f"{pad}p{i} = {place}")
-        if step == "0":
-            lines.append(f"{pad}c{i} = x{i}[p{i}]")
-        elif step == "1":
-            rows.append(f"{pad}    v{i} = x{i}[p{i} + start:p{i} + stop]")
-        reads.append({"0": f"c{i}", "1": f"v{i}[i]", "s": f"x{i}[p{i} + (start + i) * t{i}_{last}]"}[step])
-    lines += [
-        f"{pad}for start in range(0, n{last}, BLOCK):",
-        f"{pad}    stop = min(start + BLOCK, n{last})",
-        f"{pad}    out = y[row + start:row + stop]",
-        *rows,
-        f"{pad}    for i in range(stop - start):",
-        _computed(pieces, reads, pad + " " * 8),
-        f"{pad}    for i in range(stop - start):",
-        f"{pad}        out[i] = block[i]",
-        f"{pad}row += n{last}",
-        "    return 0",
-    ]
-    return "\n".join(lines)
+        body.append(f"p{i} = {' + '.join(f'i{d} * t{i}_{d}' for d in range(rank - 1))}")
+        body += _BROUGHT[step].format(i=i, last=rank - 1).splitlines()
+        reads.append({"0": f"c{i}", "1": f"v{i}[i]", "s": f"block{i}[i]"}[step])
+    body += ["for i in range(stop - start):", *_computed(pieces, reads, "    ").splitlines()]
+    body += ["for i in range(stop - start):", "    out[i] = block[i]"]
+    return "\n".join([*lines, *("    " * (len(loops) + 1) + line for line in body), "    return 0"])
+
+
+#: How an operand comes to the innermost loop. Strided ones are gathered first: LLVM vectorises what is computed then.
+_BROUGHT = {
+    "0": "c{i} = x{i}[p{i}]",
+    "1": "v{i} = x{i}[p{i} + start:p{i} + stop]",
+    "s": "for i in range(stop - start):\n    block{i}[i] = x{i}[p{i} + (start + i) * t{i}_{last}]",
+}
+
+
+def _loops(rank: int, *, tiled: bool) -> tuple[list[str], list[str]]:
+    """The loops over i0, … and over runs [start, stop) of the last dimension, and the first lines within them.
+
+    Tiles of the last two dimensions find the lines of a cache again, where an operand's columns are rows in storage.
+    """
+    above, last = rank - 2, rank - 1
+    loops = [f"for i{d} in range(n{d}):" for d in range(above)]
+    columns = f"for start in range(0, n{last}, BLOCK):"
+    if tiled:
+        tiles = f"for first in range(0, n{above}, BLOCK):"
+        loops += [tiles, columns, f"for i{above} in range(first, min(first + BLOCK, n{above})):"]
+    else:
+        loops += [f"for i{above} in range(n{above}):", columns]
+    row = "i0"
+    for d in range(1, last):
+        row = f"({row} * n{d} + i{d})"
+    return loops, [f"stop = min(start + BLOCK, n{last})", f"row = {row} * n{last}", "out = y[row + start:row + stop]"]

@@ -59,6 +59,7 @@ def test_elementwise_in_plain_python(data: st.DataObject, shape: tuple[int, ...]
     [
         (matrix(5, 3).T, matrix(3, 5)),
         (matrix(5, 3).T, matrix(5, 3, seed=1).T),
+        (matrix(270, 261).T, matrix(261, 270, seed=1)),  # more than one tile
         (matrix(4, 300)[1:3, 7:290], matrix(2, 283)),
         (matrix(300, 4)[::2, 1], matrix(150)),
         (np.broadcast_to(matrix(6, 1), (6, 7)), matrix(7, 6).T),
