@@ -218,7 +218,7 @@ def _judge(facts: _Facts, chain: _Chain) -> _Fusion | _Refusal:
             return _Refusal(chain, *refusal)
     relu = _relu_after(facts, chain)
     step = _place(facts, chain, relu)
-    refusal = _storage_refusal(facts, chain, relu, step) or _place_refusal(facts, chain, relu, step)
+    refusal = _place_refusal(facts, chain, relu, step) or _storage_refusal(facts, chain, relu, step)
     if refusal is not None:
         return _Refusal(chain, *refusal)
     saved, peak = _gain(facts, chain, step)
@@ -318,7 +318,7 @@ def _place(facts: _Facts, c: _Chain, relu: Node | None) -> int:
     assert c.addend is not None, "_shape_refusal"
     makers = [value.producer for value in c.inputs if value is not None and value.producer is not None]
     before = [*makers, *facts.readers(c.addend), *(other for node in gone for other in node.controls)]
-    return max(facts.steps[c.conv], *(facts.steps[node] + 1 for node in before if node not in gone))
+    return max([facts.steps[c.conv], *(facts.steps[node] + 1 for node in before if node not in gone)])
 
 
 def _storage_refusal(facts: _Facts, c: _Chain, relu: Node | None, step: int) -> _Reasoned:
@@ -387,6 +387,7 @@ def _verdict(found: _Fusion | _Refusal, node: Node, taken: _Fusion | None) -> Fu
         return FusionVerdict(node, False, "not-best", text, found.saved)
     text = f"%{_made(node).name} is %{addend} plus what is made of %{_input(c.conv, 0).name} in scratch"
     text += f": %{_made(c.conv).name} needs no bytes"
+    text += f"; it waits until %{addend} is made and read by others" if taken.moved else ""
     return FusionVerdict(node, True, "fused", text, found.saved)
 
 
