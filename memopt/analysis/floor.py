@@ -3,18 +3,19 @@
 Holds true: whatever storage a pass chooses (views, joins, in place, reuse) and wherever packing puts it, at step s
 there are at least `needed_bytes(graph)[s]` live bytes, feeds and parameters included. Content is counted once under
 whichever names (see `Aliases.runs`); an output costs nothing where its op may write it over an input that dies there.
-Another order, recomputation or fusion can need less. O(steps + sum of live values' runs).
+Another order, recomputation or fusion can need less. Linear in runs, but for content that is cut in many ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memopt.analysis.alias import Aliases, analyze_aliases
-from memopt.analysis.liveness import Liveness, analyze_liveness
+from memopt.analysis.liveness import Interval, Liveness, analyze_liveness, profile_of
 from memopt.ir import Graph, Node, Value
 
 __all__ = ["content_bytes", "in_place_bytes", "needed_bytes"]
@@ -23,18 +24,26 @@ __all__ = ["content_bytes", "in_place_bytes", "needed_bytes"]
 def needed_bytes(graph: Graph) -> NDArray[np.int64]:
     """The least live bytes at each step, shape (num_steps,)."""
     liveness, aliases = analyze_liveness(graph), analyze_aliases(graph)
-    needed = np.zeros(liveness.num_steps, np.int64)
-    live: dict[Value, None] = {}
-    starting: dict[int, list[Value]] = {}
-    for value, span in liveness.intervals.items():
-        starting.setdefault(span.start, []).append(value)
-    for step in range(liveness.num_steps):
-        live.update(dict.fromkeys(starting.get(step, ())))
-        needed[step] = content_bytes(aliases, live)
-        if graph.nodes:
-            needed[step] -= in_place_bytes(liveness, aliases, graph.nodes[step], step)
-        live = {value: None for value in live if liveness.intervals[value].end > step + 1}
+    needed = profile_of(_spans_of_content(liveness, aliases), liveness.num_steps)
+    for step, node in enumerate(graph.nodes):
+        needed[step] -= in_place_bytes(liveness, aliases, node, step)
     return needed
+
+
+def _spans_of_content(liveness: Liveness, aliases: Aliases) -> Iterator[tuple[Interval, int]]:
+    """When each byte of content is live under any name, without overlap: (steps, number of bytes)."""
+    holders: dict[Value, list[tuple[int, int, Interval]]] = {}
+    for value, span in liveness.intervals.items():
+        for run in aliases.runs(value):
+            holders.setdefault(run.root, []).append((run.at, run.at + run.high - run.low, span))
+    for found in holders.values():
+        cuts = sorted({byte for low, high, _ in found for byte in (low, high)})
+        for low, high in itertools.pairwise(cuts):
+            end = 0
+            for span in sorted(span for a, b, span in found if a <= low and high <= b):
+                if span.end > end:
+                    yield Interval(max(span.start, end), span.end), high - low
+                    end = span.end
 
 
 def content_bytes(aliases: Aliases, values: Iterable[Value]) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 
-from memopt.analysis import Occupancy, needed_bytes
+from memopt.analysis import Occupancy, analyze_aliases, analyze_liveness, needed_bytes
+from memopt.analysis.floor import content_bytes, in_place_bytes
 from passes.fuse_elementwise import _Fuser
 from tests.strategies import graphs
 
@@ -30,3 +31,13 @@ def test_levels_are_those_of_the_rewritten_graph(graph):
 
 def homes(graph):
     return Occupancy(graph).homes
+
+
+@given(graphs(max_nodes=16, min_dim=0))
+@settings(max_examples=150)
+def test_needed_bytes_are_the_content_at_each_step(graph):
+    liveness, aliases = analyze_liveness(graph), analyze_aliases(graph)
+    for step, needed in enumerate(needed_bytes(graph)):
+        live = [value for value, span in liveness.intervals.items() if span.start <= step < span.end]
+        saved = in_place_bytes(liveness, aliases, graph.nodes[step], step) if graph.nodes else 0
+        assert needed == content_bytes(aliases, live) - saved
