@@ -327,7 +327,7 @@ class _Net:
         """A Pad and one or two that read it, or one node of another kind."""
         value = self.draw(st.sampled_from(self.images[-4:]))
         readers = [self.conv, self.conv, self.average, self.maximum, self.maximum]
-        others = [self.relu, self.neg, self.concat, *readers]
+        others = [self.relu, self.neg, self.concat, self.sum, self.sum, *readers]
         if not self.draw(st.booleans()):
             self.add(self.draw(st.sampled_from(others)), value)
             return
@@ -385,11 +385,31 @@ class _Net:
     def neg(self, value: Any) -> Any:
         return self.builder.neg(value)
 
+    def sum(self, value: Any) -> Any:
+        return self.builder.add(value, self.draw(st.sampled_from([v for v in self.images if v.type == value.type])))
+
     def concat(self, value: Any) -> Any:
         return self.builder.concat(value, value, axis=self.draw(st.integers(0, 1)))
 
 
 nets = st.composite(lambda draw: _Net(draw).graph)()
+
+
+@pytest.mark.parametrize("addend", ["z", "p"])
+def test_a_fused_convolution_has_pads_too(addend):
+    """Its addend may be the padded value itself, which then must stay."""
+    b = GraphBuilder("fused")
+    x, z = b.input("x", (1, 1, 4, 4)), b.neg(b.input("y", (1, 1, 6, 6)), name="z")
+    p = b.op("Pad", x, pads=(0, 0, 1, 1, 0, 0, 1, 1), name="p")
+    w = b.param("w", np.full((1, 1, 1, 1), 2, np.float32))
+    b.output(b.op("FusedConv", p, w, *[None] * 5, {"z": z, "p": p}[addend], activation="Relu", name="a"))
+    graph = b.build()
+    feeds = {v.name: np.random.default_rng(2).standard_normal(v.shape).astype(np.float32) for v in graph.inputs}
+    want = run_reference(graph, feeds)[0]["a"]
+    (result,) = run_pipeline(graph, [FoldPad()])
+    assert result.modified == (addend == "z")
+    assert addend == "z" or "it takes no pads for input 7" in result.decisions[0].reason
+    np.testing.assert_array_equal(run_reference(graph, feeds)[0]["a"], want)
 
 
 def feeds_of(graph: Graph) -> dict[str, Any]:
@@ -414,12 +434,20 @@ def test_the_reference_gives_the_same_bits(graph):
 
 
 FOLDED = [FoldPad(), *passes.BEST]
-SHARING = [passes.InplaceShare(), passes.ShareConcat(), passes.InplaceRename(), passes.ReuseShare(), FoldPad()]
+OTHERS = [
+    passes.InplaceShare(),
+    passes.InplaceRename(),
+    passes.ReuseShare(),
+    passes.ShareConcat(),
+    passes.ShareViews(),
+    passes.FuseConvAdd(),
+    FoldPad(),
+]
 
 
-@given(graph=nets, chain=st.lists(st.sampled_from(SHARING), min_size=1, max_size=4))
+@given(graph=nets, chain=st.lists(st.sampled_from(OTHERS), min_size=1, max_size=4))
 @settings(max_examples=200)
-def test_it_composes_with_passes_that_share(graph, chain):
+def test_it_composes(graph, chain):
     for one in [*chain, FoldPad()]:
         peak = peak_bytes(graph)
         run_pipeline(graph, [one])
