@@ -28,6 +28,7 @@ from memopt.ir import Node
 from memopt.lowering import Call, Instruction, Operand, Transfer
 from memopt.pipeline import Decision
 from memopt.plan import DeviceUse, MemoryPlan, Slot
+from memopt.strides import extent
 from memopt.types import itemsize
 from memopt.validate import Finding, dependencies, validate
 
@@ -149,7 +150,7 @@ def _meet(plan: MemoryPlan, one: Operand, other: Operand) -> bool:
 
 
 def _num_bytes(plan: MemoryPlan, operand: Operand) -> int:
-    return plan.graph.value(operand.value).type.num_elements * itemsize(operand.placement.dtype)
+    return extent(plan.graph.value(operand.value).shape, operand.strides) * itemsize(operand.placement.dtype)
 
 
 def _kept_apart(

@@ -48,6 +48,11 @@ def test_plans_hold_under_random_orders(case, random):
             np.testing.assert_array_equal(got[key], array, err_msg=key)
 
 
+def fresh(feeds):
+    """Copies: a run may write over donated feeds."""
+    return {name: array.copy() for name, array in feeds.items()}
+
+
 def run_in(plan, feeds, random):
     """Run the plan's calls and transfers in a random order (None: the listed one) that respects `dependencies`."""
     from memopt.runtime.rows import operand_view

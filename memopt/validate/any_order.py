@@ -12,13 +12,30 @@ That is all: readers of a parameter's old value are *not* before its update unle
 frees move no bytes and have no edges. Feeds and parameters are there before everything, results are fetched after
 everything. One thing runs at a time; whoever runs several at once gives each a scratch region of its own.
 
-Holds true: a plan that is right as listed is right under every such order if and only if any two accesses to a
-byte, of which one writes, are joined by a path (but for writes whose bytes nobody reads, and writes of what is
-there: they are refused nevertheless). (a) It is enough that each write comes after the last write to its bytes and
-after every reading since: paths to all earlier accesses follow by induction. (b) Then each reading finds the same
-last writer under every order, hence the same bytes. (c) Where there is no path, there are orders in which the two
-are neighbours, either one first. A view written onto itself is a reading. A reading in strides is one of all bytes from
-the first element to the last; a call with an output in strides writes nothing.
+Of each byte, the listing is a row of *contents*: what one write put there, or several one after the other that say the
+same bits: transfers that convert the same bytes of the same content in the same way. Content is *needed* if somebody
+reads it, or if it is there at the end and fetched. Paths are asked for
+
+(a) from each reader of needed content to each writer after it, up to and with those of the next needed content;
+(b) from each writer of needed content, and from those of unneeded contents after it, to each writer of the next needed
+    content.
+
+Holds true: if a plan is right as listed and all these paths are there, it is right under every such order. By
+induction along any order, let instruction r read content L, all before it having read what they read as listed (and
+so having written what they wrote). By edge 2 a writer w of L is before r (what is there at the start has none). Each
+writer listed before L is before w: by (b), from one needed content to the next. Each writer listed after L is after
+r: up to the next needed content M by (a), and so are M's writers; those after that are after M's readers by (a),
+hence after a writer of M (edge 2), and so on (content that only the end needs has no writers after it). So the last
+write before r is one of L's, and all of L's are the same bits. The end is one more reader, after everything. To count
+content as needed that is not is right too, since it asks for more; so is to tell apart contents that are alike.
+
+And nearly only then: without a path (a) the second can come right before the first, which then reads the second's
+bits; without (b) the first can come right after the second, whose readers then read the first's. Refused though every
+order is right are plans where that changes nothing: contents that are the same bits in a way that is not seen here (a
+view or a join that a call copies, copies by way of other bytes), and what is not read of bytes that lie between the
+elements of a reading in strides, which counts as one of all bytes from the first element to the last. A view written
+onto itself is a reading; a call with an output in strides writes nothing. Long rows of alike or unneeded writes are
+refused more often (see `accesses`).
 
 Cost: a walk like the validator's, then one bit vector an instruction for each 4096 instructions that others must
 come after.
@@ -26,7 +43,7 @@ come after.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memopt.ir import Node, Value
@@ -34,7 +51,7 @@ from memopt.lowering.program import Call, Operand, Transfer
 from memopt.plan import MemoryPlan
 from memopt.strides import extent
 from memopt.types import itemsize
-from memopt.validate.accesses import AccessMap
+from memopt.validate.accesses import AccessMap, Need
 from memopt.validate.calls import makes_views
 from memopt.validate.findings import Finding
 from memopt.validate.spaces import ByteMap, Image
@@ -59,12 +76,10 @@ class _Access(NamedTuple):
 
 
 class _Pair(NamedTuple):
-    """`second` writes the bytes of `access`, which `first` read (or wrote, if `wrote`) before it in the listing."""
+    """`first` touches bytes of `space` before `second` writes them in the listing, and must under every order."""
 
-    first: int
-    second: int
-    wrote: bool
-    access: _Access
+    space: ByteMap
+    need: Need
 
 
 def dependencies(plan: MemoryPlan) -> tuple[tuple[int, ...], ...]:
@@ -79,8 +94,8 @@ def dependencies(plan: MemoryPlan) -> tuple[tuple[int, ...], ...]:
 def check_any_order(state: State) -> None:
     """Report each pair of accesses that no path orders; `state` is that of a plan that is right as listed."""
     walk = _Walk(state).run()
-    for pair in _unreached(walk.before, walk.pairs):
-        _report(state, pair)
+    for pair in _unreached(walk.before, list(walk.pairs.values())):
+        _report(state, pair.need, walk.written(pair))
 
 
 class _Walk:
@@ -91,7 +106,8 @@ class _Walk:
         self._maps: dict[ByteMap, AccessMap] = {}
         self._called: dict[Node, int] = {}
         self.before: list[set[int]] = [set() for _ in state.program.instructions]
-        self.pairs: list[_Pair] = []
+        self.pairs: dict[tuple[int, int], _Pair] = {}
+        self._writes: list[list[_Access]] = [[] for _ in state.program.instructions]
 
     def run(self) -> _Walk:
         """Walk the listing once."""
@@ -106,8 +122,18 @@ class _Walk:
                 if self._state.graph.has_node(instruction.node):
                     self._wait(index, self._state.graph.node(instruction.node).controls)
                 source, target = self._accesses([(self._moved(o), o) for o in (instruction.source, instruction.target)])
-                self._touch(index, [source], [target])
+                self._touch(index, [source], [target], self._copy_of(instruction, source, target))
+        end = len(self.before)
+        for result in (*self._state.program.results, *self._state.program.finals):
+            for fetched in self._accesses([(self._state.graph.value(result.name), result.operand)]):
+                self._note(fetched.space, self._map(fetched.space).read(fetched.lo, fetched.hi, end)[1])
         return self
+
+    def written(self, pair: _Pair) -> _Access:
+        """What the pair's second writes where the two meet."""
+        need, written = pair.need, self._writes[pair.need.second]
+        found = next(w for w in written if w.space is pair.space and w.lo < need.hi and need.lo < w.hi)
+        return found._replace(lo=max(found.lo, need.lo), hi=min(found.hi, need.hi))
 
     def _wait(self, index: int, nodes: Sequence[Node]) -> None:
         self.before[index].update(self._called[node] for node in nodes if node in self._called)
@@ -145,20 +171,27 @@ class _Walk:
                 found.append(_Access(site.space, lo, lo + size, value, tuple(images)))
         return found
 
-    def _touch(self, index: int, reads: Sequence[_Access], writes: Sequence[_Access]) -> None:
+    def _copy_of(self, transfer: Transfer, source: _Access, target: _Access) -> Hashable:
+        """What says which bits a transfer writes: two that say the same convert the same bytes in the same way."""
+        shape = self._moved(transfer.source).shape
+        froms, tos = ((o.placement.dtype, o.placement.layout, o.strides) for o in (transfer.source, transfer.target))
+        epochs = self._map(source.space).epochs(source.lo, source.hi)
+        return source.space.device, source.space.name, source.lo, source.hi, epochs, shape, froms, tos, target.lo
+
+    def _touch(
+        self, index: int, reads: Sequence[_Access], writes: Sequence[_Access], like: Hashable = None
+    ) -> None:
         for read in reads:
-            found = self._map(read.space).read(read.lo, read.hi, index)
-            self.before[index].update(writer for writer in found if writer is not None)
+            writers, needs = self._map(read.space).read(read.lo, read.hi, index)
+            self.before[index].update(writers)
+            self._note(read.space, needs)
         for write in writes:
-            pairs: dict[int, _Pair] = {}
-            for lo, hi, writer, readers in self._map(write.space).write(write.lo, write.hi, index):
-                met = write._replace(lo=lo, hi=hi)
-                for reader in readers:
-                    pairs.setdefault(reader, _Pair(reader, index, False, met))
-                if writer is not None:
-                    pairs.setdefault(writer, _Pair(writer, index, True, met))
-            pairs.pop(index, None)
-            self.pairs += pairs.values()
+            self._note(write.space, self._map(write.space).write(write.lo, write.hi, index, like))
+        self._writes[index] += writes
+
+    def _note(self, space: ByteMap, needs: Iterable[Need]) -> None:
+        for need in needs:
+            self.pairs.setdefault((need.first, need.second), _Pair(space, need))
 
     def _map(self, space: ByteMap) -> AccessMap:
         found = self._maps.get(space)
@@ -198,20 +231,20 @@ def _outside(access: _Access, lo: int, hi: int) -> Iterator[_Access]:
 
 def _unreached(before: Sequence[set[int]], pairs: Sequence[_Pair]) -> Iterator[_Pair]:
     """The pairs without a path from the first to the second, in the order of the second."""
-    open_pairs = [pair for pair in pairs if pair.first not in before[pair.second]]
-    sources = sorted({pair.first for pair in open_pairs})
+    open_pairs = [pair for pair in pairs if pair.need.first not in before[pair.need.second]]
+    sources = sorted({pair.need.first for pair in open_pairs})
     missing: list[_Pair] = []
     for start in range(0, len(sources), _BLOCK):
         bits = {source: 1 << i for i, source in enumerate(sources[start : start + _BLOCK])}
-        missing += _without_path(before, bits, [pair for pair in open_pairs if pair.first in bits])
-    return iter(sorted(missing, key=lambda pair: (pair.second, pair.first)))
+        missing += _without_path(before, bits, [pair for pair in open_pairs if pair.need.first in bits])
+    return iter(sorted(missing, key=lambda pair: (pair.need.second, pair.need.first)))
 
 
 def _without_path(before: Sequence[set[int]], bits: dict[int, int], pairs: Sequence[_Pair]) -> list[_Pair]:
     """Those of `pairs` without a path; their firsts are the keys of `bits`."""
     asked: dict[int, list[_Pair]] = {}
     for pair in pairs:
-        asked.setdefault(pair.second, []).append(pair)
+        asked.setdefault(pair.need.second, []).append(pair)
     low, missing = min(bits), []
     reach: list[int] = []  # of each instruction from `low` on: the sources from which a path leads to it, and itself
     for index in range(low, max(asked) + 1):
@@ -219,18 +252,18 @@ def _without_path(before: Sequence[set[int]], bits: dict[int, int], pairs: Seque
         for other in before[index]:
             if other >= low:
                 found |= reach[other - low]
-        missing += [pair for pair in asked.get(index, ()) if not found & bits[pair.first]]
+        missing += [pair for pair in asked.get(index, ()) if not found & bits[pair.need.first]]
         reach.append(found | bits.get(index, 0))
     return missing
 
 
-def _report(state: State, pair: _Pair) -> None:
-    words, write, value = state.words, pair.access, pair.access.value
-    first, second = words.instruction(pair.first), words.instruction(pair.second)
+def _report(state: State, need: Need, write: _Access) -> None:
+    words, value = state.words, write.value
+    first, second = words.instruction(need.first), words.instruction(need.second)
     span = f"bytes [{write.lo}, {write.hi}) of {write.space.device} {write.space.name}"
-    text = f"{second} writes %{value.name} to {span}, which {first} {'writes' if pair.wrote else 'reads'} too"
+    text = f"{second} writes %{value.name} to {span}, which {first} {'writes' if need.wrote else 'reads'} too"
     text += f"; no edge says that it comes first: add a control edge, or give %{value.name} bytes of its own"
-    node = str(getattr(state.program.instructions[pair.second], "node", ""))
+    node = str(getattr(state.program.instructions[need.second], "node", ""))
     state.report.add(
-        Finding("unordered", pair.second, value.name, text, node, write.space.device, pair.first, write.lo, write.hi)
+        Finding("unordered", need.second, value.name, text, node, write.space.device, need.first, write.lo, write.hi)
     )
