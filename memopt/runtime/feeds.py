@@ -23,7 +23,6 @@ from memopt.ops import DEFAULT_LAYOUT
 from memopt.plan import MemoryPlan
 from memopt.runtime.checksum import checksum
 from memopt.runtime.memory import Region
-from memopt.types import itemsize
 
 __all__ = ["CONSUMED", "Feed", "Feeds", "is_plain", "same_bytes", "why_not_plain"]
 
@@ -105,15 +104,15 @@ def why_not_plain(array: Array) -> str:
         return "it is not C-contiguous"
     if not array.dtype.isnative:
         return "its byte order is not the machine's"
-    if array.ctypes.data % itemsize(array.dtype.name):
+    if array.ctypes.data % array.itemsize:
         return "it is not aligned to its items"
     return ""
 
 
 def same_bytes(a: Array, b: Array) -> bool:
     """Whether two arrays of one shape are the very same elements."""
-    plain = not why_not_plain(a) and not why_not_plain(b)
-    return plain and a.dtype == b.dtype and a.nbytes == b.nbytes and a.ctypes.data == b.ctypes.data
+    same = a.ctypes.data == b.ctypes.data and a.nbytes == b.nbytes and a.dtype == b.dtype
+    return same and not why_not_plain(a) and not why_not_plain(b)
 
 
 def _sharing(array: Array, others: Mapping[str, Array]) -> str:

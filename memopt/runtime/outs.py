@@ -18,6 +18,7 @@ from memopt.errors import ExecutionError
 from memopt.lowering.caller import COPIED_OUT
 from memopt.plan import MemoryPlan
 from memopt.runtime.feeds import is_plain, why_not_plain
+from memopt.runtime.reference import is_dtype
 
 __all__ = ["Outs"]
 
@@ -61,7 +62,7 @@ class Outs:
             if value is None:
                 there = ", ".join(self._values) or "none"
                 raise ExecutionError(f"out={name!r} is not an output; the outputs are {there}")
-            if not isinstance(array, np.ndarray) or array.shape != value.shape or array.dtype.name != value.dtype:
+            if not isinstance(array, np.ndarray) or array.shape != value.shape or not is_dtype(array, value.dtype):
                 raise ExecutionError(f"out={name!r} must be an array like {value.type}")
             if not array.flags.writeable:
                 raise ExecutionError(f"out={name!r} is read-only")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from memopt.errors import FeedError, VerifyError
 from memopt.ir import Graph, Node, Value
 
-__all__ = ["check_feeds", "initial_state", "run_reference"]
+__all__ = ["check_feeds", "initial_state", "is_dtype", "run_reference"]
 
 Array = NDArray[Any]
 
@@ -25,7 +25,7 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Array]:
             faults.append(f"{value.name!r} is missing: it is {value.type}")
             continue
         array = np.asarray(feeds[value.name])
-        if array.shape != value.shape or array.dtype.name != value.dtype:
+        if array.shape != value.shape or not is_dtype(array, value.dtype):
             faults.append(f"{value.name!r} is {value.type}, not {array.dtype.name}{list(array.shape)}")
         arrays[value.name] = array
     known = {value.name for value in graph.inputs}
@@ -35,6 +35,11 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Array]:
     if faults:
         raise FeedError(f"feeds do not fit graph {graph.name!r}: " + "; ".join(faults))
     return arrays
+
+
+def is_dtype(array: Array, dtype: str) -> bool:
+    """Whether the array's items are of `dtype`, in any byte order. (NumPy takes long to name a dtype.)"""
+    return array.dtype == dtype or array.dtype.name == dtype
 
 
 def initial_state(graph: Graph) -> dict[str, Array]:
