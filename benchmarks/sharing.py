@@ -4,10 +4,11 @@
 
 The networks are the `light_*` files of the onnx package (random weights), in file order, at batch 1, on one host
 device; "eight" is a Concat of eight products of 4 MiB each, and a product of that. Columns: the arena's height without
-passes, under `share`, under `best`, and the floor: the bytes that no sharing can do without in this order
-(`memopt.analysis.needed_bytes`, feeds and parameters apart); then the bytes that Concats copy in one run, and the time
-of one run, under `share` and `best`. Every plan is validated, and its results are compared: `best` with `share` bit by
-bit, and with the reference.
+passes, under `share`, under `best`, under `best` with outputs in the caller's arrays, and the floor: the bytes that no
+sharing can do without in this order (`memopt.analysis.needed_bytes`, feeds and parameters apart, outputs not); then the
+bytes that Concats copy in one run, under `share` and `best`, and the time of one run, under these and `caller`. Every
+plan is validated, and its results are compared: with those of `share` bit by bit, and with the reference. "eight" must
+take 32 MiB, the Concat, with outputs in the caller's arrays.
 """
 
 from __future__ import annotations
@@ -80,25 +81,28 @@ def milliseconds(plan: memopt.Plan, feeds: dict[str, np.ndarray]) -> float:
 
 
 def checked(graph: Graph, plans: dict[str, memopt.Plan], seed: int) -> list[float]:
-    """Milliseconds of a run of `share` and of `best`; raises where results are not what they must be."""
+    """Milliseconds of a run of `share`, `best` and `caller`; raises where results are not what they must be."""
     rng = np.random.default_rng(seed)
     feeds = {v.name: rng.standard_normal(v.shape).astype(v.dtype) for v in graph.inputs}
     want, _ = memopt.run_reference(graph, feeds)
-    share, best = plans["share"].run(feeds), plans["best"].run(feeds)
+    share, best, caller = (plans[name].run(feeds) for name in ("share", "best", "caller"))
     for name, array in want.items():
-        if not np.array_equal(share[name], best[name]):
-            raise SystemExit(f"{graph.name}: %{name} differs between share and best")
+        if not np.array_equal(share[name], best[name]) or not np.array_equal(share[name], caller[name]):
+            raise SystemExit(f"{graph.name}: %{name} differs between share, best and caller")
         error = float(np.abs(best[name] - array).max() / np.abs(array).max())
         if error > 1e-3:
             raise SystemExit(f"{graph.name}: %{name} is off by {error}")
-    return [milliseconds(plans[name], feeds) for name in ("share", "best")]
+    return [milliseconds(plans[name], feeds) for name in ("share", "best", "caller")]
 
 
 def row(name: str, seed: int, run: bool) -> str:
     """One line of the table."""
     graph = load(name, seed)
     plans = {strategy: memopt.compile(graph, strategy) for strategy in ("none", "share", "best")}  # each is validated
+    plans["caller"] = memopt.compile(graph, "best", outputs="caller")
     heights = [plans[strategy].devices["host"].height_bytes / MIB for strategy in plans]
+    if name == "eight" and heights[-1] != 32:
+        raise SystemExit(f"eight: the arena has {heights[-1]} MiB with outputs in the caller's arrays, not 32")
     copies = [copied_bytes(plans[strategy]) / MIB for strategy in ("share", "best")]
     cells = [*(f"{h:9.3f}" for h in (*heights, floor(graph) / MIB)), *(f"{c:11.3f}" for c in copies)]
     cells += [f"{ms:10.1f}" for ms in checked(graph, plans, seed)] if run else []
@@ -112,7 +116,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--no-run", action="store_true", help="heights only")
     args = parser.parse_args()
-    head = ["none", "share", "best", "floor"], ["copy share", "copy best"], ["ms share", "ms best"]
+    heights, times = ["none", "share", "best", "caller", "floor"], ["ms share", "ms best", "ms caller"]
+    head = heights, ["copy share", "copy best"], times
     widths = (9, 11, 10)
     groups = list(zip(head, widths, strict=True))[: 2 if args.no_run else 3]
     print("MiB".ljust(13) + "".join(f"{title:>{width}}" for titles, width in groups for title in titles))
