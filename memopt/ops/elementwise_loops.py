@@ -50,7 +50,7 @@ def in_steps(steps: Sequence[tuple[ScalarForm, Sequence[str], str]]) -> ScalarFo
     an earlier step j, the dtype of its result). A result is converted to its dtype, as storing it would.
     """
     scalars: list[int | float] = []
-    texts = []
+    texts: list[str] = []
     for form, operands, dtype in steps:
         text = _renamed(form.text, "s", [f"s{len(scalars) + i}" for i in range(len(form.scalars))])
         scalars.extend(form.scalars)
