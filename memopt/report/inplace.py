@@ -1,7 +1,8 @@
 """How the in-place methods of a graph were met: really in place, or with another buffer, and why.
 
-Holds true: a method is honoured if the new value lies in the very bytes of the old one; it is the plan that is asked,
-not the pass. The reason for a refusal is that of the pass which judged the pair. Data in, text out.
+Holds true: a method is honoured if the new value lies in the very bytes of the old one, or if one of the two is not
+stored at all (a fused node makes it on the way); it is the plan that is asked, not the pass. The reason for a refusal
+is that of the pass which judged the pair. Data in, text out.
 """
 
 from __future__ import annotations
@@ -59,12 +60,17 @@ def _outcome(
     where: dict[str, tuple[int, int]],
     reasons: dict[tuple[str, ...], str],
 ) -> InplaceOutcome:
-    elsewhere = [place for place in request.places if where.get(place.new) != where.get(place.old)]
+    stored = [place for place in request.places if place.new in where and place.old in where]
+    elsewhere = [place for place in stored if where[place.new] != where[place.old]]
     extra = sum(plan.graph.value(place.new).nbytes for place in elsewhere if plan.graph.has_value(place.new))
     if not request.places:
         reason = "nothing is written: the handle means another value from here on"
-    elif not elsewhere:
+    elif not stored:
         place = request.places[0]
+        gone = place.old if place.old not in where else place.new
+        reason = f"%{gone} is not stored: another node makes it on the way"
+    elif not elsewhere:
+        place = stored[0]
         reason = f"%{place.new} lies in the bytes of %{place.old}"
     else:
         reason = _reason(plan, elsewhere[0], reasons)

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import passes
-from memopt import GraphBuilder, Machine, compile, models, run_reference, validate
+from memopt import GraphBuilder, Machine, TensorBuilder, compile, models, run_reference, validate
 from memopt.analysis import Occupancy, needed_bytes, peak_bytes
 from memopt.errors import TypeInferenceError
 from memopt.ir import parse, print_graph
 from memopt.pipeline import run_pipeline
+from memopt.report import inplace_outcomes
 from tests.strategies import feeds_for, graphs
 from tests.test_whole_line import DEVICES, MACHINES, ROUNDS, three_runs
 from tests.twins import storage_faults
@@ -415,6 +416,18 @@ def test_control_edges_are_carried_over():
     run_pipeline(graph, [FUSE])
     after = {node.name: [before.name for before in node.controls] for node in graph.nodes}
     assert after == {"s": [], "b": ["s"], "t": ["b"]}
+
+
+def test_in_place_methods_of_what_is_not_stored_are_honoured():
+    b = TensorBuilder("methods")
+    y = b.op("Abs", b.input("x", (8,)))
+    y.exp_()
+    y.relu_()
+    b.output(y, b.op("ReduceSum", y))
+    outcomes = inplace_outcomes(compile(b.build(), FUSED_BEST))
+    assert [(one.honoured, one.extra_bytes) for one in outcomes] == [(True, 0), (True, 0)]
+    why = "is not stored: another node makes it on the way"
+    assert [one.reason for one in outcomes] == [f"%abs {why}", f"%exp {why}"]
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet"])
