@@ -68,12 +68,14 @@ def unused_donations(plan: MemoryPlan) -> list[Decision]:
     """A refusal for each donated feed whose bytes no value ever takes, with the reason."""
     if not plan.graph.donated:
         return []
-    uses = feed_uses(plan)
-    return [
-        Decision("donate", "", (feed.name,), False, _why_unused(plan, feed), feed.nbytes, 0, UNUSED)
-        for feed in plan.graph.inputs
-        if feed.name in plan.graph.donated and not uses[feed.name].taken_by
-    ]
+    uses, steps, decisions = feed_uses(plan), plan.graph.steps(), []
+    for feed in plan.graph.inputs:
+        if feed.name in plan.graph.donated and not uses[feed.name].taken_by:
+            reader = next((use.node for use in feed.data_uses), None)
+            node, step = ("", 0) if reader is None else (reader.name, steps[reader])
+            reason = f"donation unused: {_obstacle(plan, feed)}"
+            decisions.append(Decision("donate", node, (feed.name,), False, reason, feed.nbytes, step, UNUSED))
+    return decisions
 
 
 def check_donations(decisions: Sequence[Decision]) -> None:
@@ -82,10 +84,6 @@ def check_donations(decisions: Sequence[Decision]) -> None:
     if unused:
         feeds = "; ".join(f"%{d.subject[0]}: {d.reason.removeprefix('donation unused: ')}" for d in unused)
         raise DonationError(f"feeds are donated, but no value takes their bytes: {feeds}")
-
-
-def _why_unused(plan: MemoryPlan, feed: Value) -> str:
-    return f"donation unused: {_obstacle(plan, feed)}"
 
 
 def _obstacle(plan: MemoryPlan, feed: Value) -> str:
