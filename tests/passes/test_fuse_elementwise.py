@@ -104,7 +104,7 @@ def test_the_reference_gives_the_same_bits(graph, seed):
 def check_the_executor(graph, seed):
     feeds = feeds_for(graph, seed)
     plan = compile(graph, FUSED_BEST)
-    results = plan.run(feeds, sanitize=True)
+    results = plan.run(feeds, copy_feeds=True, sanitize=True)
     assert_same_bits(results, compile(graph, "none").run(feeds))
     assert results.host_calls == ()
 
