@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,6 +153,21 @@ def test_a_copy_that_lost_digits_on_its_way_is_another():
     for node in s.graph.nodes:
         node.device = "host"
     assert unordered(s.plan()) == [(5, 1), (5, 2)]
+
+
+def test_copies_of_the_same_bytes_in_another_form_are_others():
+    """%x in NHWC, and %x as float32, at one place (the twin knows no layouts)."""
+    b = GraphBuilder()
+    x, w = b.input("x", (1, 2, 2, 2), "float64"), b.param("w", np.ones((2, 2, 1, 1)))
+    b.output(b.op("Conv", x, w, name="c"), b.neg(x, name="n"))
+    machine = Machine.host_only(alignment=4, dtypes={"float64": "float32"}, layouts={"Conv": "NHWC"})
+    plan = compile(b.build(), (), machine)
+    assert [buffer.name for buffer in plan.program.buffers] == ["x", "w", "c/x", "c/x", "c/w", "c", "n/x", "n"]
+    offsets = [0, 0, 0, 64, 96, 112, 0, 144]
+    slots = tuple(replace(slot, offset=offset) for slot, offset in zip(plan.slots, offsets, strict=True))
+    use = replace(plan.devices["host"], height_bytes=176)
+    found = validate(replace(plan, slots=slots, devices={"host": use}), findings="return", order="any")
+    assert [(f.instruction, f.culprit) for f in found] == [(7, 0), (7, 1)]
 
 
 def test_whoever_comes_next_waits_for_all_copies_and_their_readers():
