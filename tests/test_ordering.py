@@ -81,11 +81,11 @@ def run_in(plan, feeds, random):
     return {result.name: np.array(view(result)) for result in (*plan.program.finals, *plan.program.results)}
 
 
-@given(cases(max_nodes=14))
+@given(cases(max_nodes=14), st.sampled_from(["arena", "caller"]))
 @settings(max_examples=100)
-def test_no_graph_is_refused(case):
+def test_no_graph_is_refused(case, outputs):
     name, graph, strategy, options = case
-    check_any(name, graph, strategy, options)
+    check_any(name, graph, strategy, {**options, "outputs": outputs})
 
 
 @pytest.mark.slow
