@@ -2,7 +2,7 @@
 
 from memopt.ops import blas, conv, elementwise, elementwise_fused, movement, nn, pool, reduction, resize, update
 from memopt.ops.elementwise_fused import FUSED, MAX_STEPS, Chain, chain_of, join_chains
-from memopt.ops.padding import Padding, is_at_least_zero, own_pads
+from memopt.ops.padding import Padding, is_at_least_zero, own_crop, own_pads
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
     ANY_LAYOUT,
@@ -51,6 +51,7 @@ __all__ = [
     "has_op",
     "is_at_least_zero",
     "join_chains",
+    "own_crop",
     "own_pads",
     "register",
     "scratch_limit",

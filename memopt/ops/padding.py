@@ -4,6 +4,7 @@ Holds true: where `own_pads` gives attributes, the op makes of the plain data, w
 data without them. A convolution, and the gradient of its weights, see 0 in their pads. An average counts its pads if
 `count_include_pad` says so, and padding that it was given as data always. A maximum sees nothing in its pads: that is
 a padding of -inf, or one of 0 around numbers none of which is below 0, since each window sees one of them at least.
+Gradients with respect to the data are made for the data alone, whatever lies in the pads: `own_crop`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from memopt.ops.registry import get_op
 from memopt.ops.spec import Attrs, AttrValue, Types
 from memopt.types import TensorType
 
-__all__ = ["Padding", "is_at_least_zero", "own_pads"]
+__all__ = ["Padding", "is_at_least_zero", "own_crop", "own_pads"]
 
 #: op -> the input that it sees through its window.
 _DATA = {"Conv": 0, "FusedConv": 0, "ConvGradWeight": 1, "AveragePool": 0, "MaxPool": 0}
@@ -71,15 +72,24 @@ def _with_pads(op: str, types: Types, attrs: Attrs, padding: Padding) -> dict[st
     """`attrs` with explicit pads, the padding's added to the op's own."""
     padded = types[_DATA[op]]
     assert padded is not None
-    kernel = cast("Sequence[int] | None", attrs.get("kernel_shape"))
-    if op in ("Conv", "FusedConv"):
-        weights = types[1]
-        assert weights is not None
-        kernel = weights.shape[2:]
-    assert kernel is not None
-    window = make_window(padded.shape[2:], kernel, attrs)
+    return _more_pads(op, padded.shape[2:], _kernel(types, attrs), attrs, padding)
+
+
+def _kernel(types: Types, attrs: Attrs) -> Sequence[int]:
+    """The window's sizes: as the attribute says, or as the weights do, which are input 1."""
+    if "kernel_shape" in attrs:
+        return cast("Sequence[int]", attrs["kernel_shape"])
+    weights = types[1]
+    assert weights is not None
+    return weights.shape[2:]
+
+
+def _more_pads(
+    op: str, sizes: Sequence[int], kernel: Sequence[int], attrs: Attrs, padding: Padding
+) -> dict[str, AttrValue] | str:
+    window = make_window(sizes, kernel, attrs)
     changed = dict(attrs)
-    if op == "AveragePool" and not attrs["count_include_pad"]:
+    if op.startswith("AveragePool") and not attrs["count_include_pad"]:
         if any(window.begin + window.end):
             return "it counts the padding, but not its own pads"
         changed["count_include_pad"] = 1
@@ -106,6 +116,25 @@ def _same_result(
     if list(made) != list(spec.infer(types, attrs[0], num_outputs)):
         return "it would make other positions with these pads"  # a last window with ceil_mode
     return attrs[1]
+
+
+def own_crop(op: str, types: Types, attrs: Attrs, padding: Padding) -> Attrs | str:
+    """The attributes with which `op` makes `padding.data` at once: now it makes more, out of which that is cut.
+
+    `types` are those of its inputs. A text says why there are none.
+    """
+    if op not in ("ConvGradInput", "AveragePoolGrad"):
+        return "it makes no gradient of an image with pads"
+    sizes = cast("tuple[int, ...]", attrs["input_shape"])[2:]
+    changed = _more_pads(op, sizes, _kernel(types, attrs), attrs, padding)
+    if isinstance(changed, str):
+        return changed
+    changed["input_shape"] = padding.data.shape
+    try:
+        (made,) = get_op(op).infer(types, changed, 1)
+    except TypeInferenceError as error:
+        return f"it does not take these pads: {error}"
+    return changed if made == padding.data else "it would make other positions with these pads"
 
 
 def is_at_least_zero(op: str, attrs: Attrs) -> bool:
