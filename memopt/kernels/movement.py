@@ -7,6 +7,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from memopt.kernels.abi import STATUS_BAD_INDEX, STATUS_OK, register_jitable
+from memopt.kernels.local import block_like
 
 __all__ = [
     "concat",
@@ -24,8 +25,8 @@ __all__ = [
 
 #: Runs of fewer elements are moved by a loop: a call costs more.
 _SHORT = 32
-#: Side of the square blocks of a transpose: two of them in 8-byte elements fill 16 KiB.
-_BLOCK = 32
+#: Side of the square blocks of a transpose.
+_BLOCK = 8
 
 
 @intrinsic
@@ -85,16 +86,29 @@ def _rows(out, x, n, m, out_step, in_step, out_at, in_at):
 
 @register_jitable
 def _blocks(out, x, n, m, out_step, in_step, out_at, in_at):
-    """A matrix transposed: out[i * out_step + j] = x[i + j * in_step], in square blocks that stay in the cache."""
-    for i0 in range(0, n, _BLOCK):
-        i1 = min(i0 + _BLOCK, n)
-        for j0 in range(0, m, _BLOCK):
-            j1 = min(j0 + _BLOCK, m)
-            for i in range(i0, i1):
-                o = out_at + i * out_step
-                s = in_at + i
-                for j in range(j0, j1):
-                    out[o + j] = x[s + j * in_step]
+    """A matrix transposed: out[i * out_step + j] = x[i + j * in_step].
+
+    Square blocks go by way of the stack: each run of a block is read and written at once, before lines of the cache
+    that lie a power of 2 apart can drive each other out.
+    """
+    block = block_like(x)
+    for j0 in range(0, m, _BLOCK):
+        for i0 in range(0, n, _BLOCK):
+            o, s = out_at + i0 * out_step + j0, in_at + i0 + j0 * in_step
+            width, height = min(_BLOCK, m - j0), min(_BLOCK, n - i0)
+            if width == _BLOCK and height == _BLOCK:
+                for j in range(_BLOCK):
+                    row = x[s + j * in_step : s + j * in_step + _BLOCK]
+                    for i in range(_BLOCK):
+                        block[i * _BLOCK + j] = row[i]
+                for i in range(_BLOCK):
+                    to = out[o + i * out_step : o + i * out_step + _BLOCK]
+                    for j in range(_BLOCK):
+                        to[j] = block[i * _BLOCK + j]
+            else:
+                for i in range(height):
+                    for j in range(width):
+                        out[o + i * out_step + j] = x[s + i + j * in_step]
 
 
 @register_jitable
