@@ -11,8 +11,9 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import benchmarks.mutants_of_outputs
 import benchmarks.mutants_of_strides
-import benchmarks.mutants_of_values  # noqa: F401 # both enter their mutators
+import benchmarks.mutants_of_values  # noqa: F401 # all of them enter their mutators
 from benchmarks.mutant_parts import MUTATORS, arena_slots, moved_to, mutator, pick, with_at, with_program, with_slot
 from memopt import Plan
 from memopt.lowering.program import Call, Free, Operand, Transfer
