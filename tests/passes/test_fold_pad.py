@@ -348,6 +348,46 @@ def test_a_crop_that_has_borrowed_bytes():
     assert crops("output %b", "%b = Relu(%a)", "%a = Neg(%y)").accepted
 
 
+def test_a_crop_that_takes_more_than_it_saves():
+    """%d is small, but lies in the large bytes of what comes later; begun earlier, these meet the large %u."""
+    between = "%u = Expand(%y) {shape=[1,9,6,6]} %s = ReduceSum(%u) {keepdims=0} output %s"
+    after = "%e = ReduceSum(%d) {keepdims=0} %k = Expand(%e) {shape=[1000]} output %k"
+
+    def lend(graph: Graph) -> None:
+        graph.set_outputs([graph.value("s"), graph.value("k")])
+        graph.storage.share(graph.storage.variable(graph.value("d")), graph.storage.buffer(graph.value("k")))
+
+    decision = crops(after, between, change=lend)
+    assert (decision.accepted, decision.rule) == (False, "raises-peak")
+    assert "making %d when %g is made takes 1040 B more" in decision.reason
+    assert crops(after, between).accepted
+
+
+def test_a_crop_of_channels():
+    body = "%g = ConvGradInput(%y, %w) {input_shape=[1,2,8,8]} %d = Pad(%g) {pads=[0,-1,-1,0,0,0,0,0]} output %d"
+    graph = parse(f'graph "g" {{ input %y: f32[1,1,6,6] param %w: f32[1,2,3,3] {body} }}')
+    (decision,) = run_pipeline(graph, [FoldPad()])[0].decisions
+    assert "crop batch or channels" in decision.reason
+
+
+def test_the_gradient_of_an_average_counts_the_pads():
+    b = GraphBuilder("average")
+    p = b.op("Pad", b.input("x", (1, 2, 5, 5)), pads=(0, 0, 1, 1, 0, 0, 0, 1), name="p")
+    v = b.op("AveragePool", p, kernel_shape=(3, 2), strides=(1, 2), name="v")
+    b.output(b.op("ReduceSum", b.mul(v, v), keepdims=0, name="loss"))
+    graph = b.build()
+    graph.set_outputs([*graph.outputs, *grad(graph, graph.value("loss"), [graph.value("x")])])
+    feeds = feeds_of(graph)
+    want = run_reference(graph, feeds)[0]
+    (result,) = run_pipeline(graph, [FoldPad()])
+    assert [d.accepted for d in result.decisions] == [True, True]
+    assert not any(node.op == "Pad" for node in graph.nodes)
+    got, run = run_reference(graph, feeds)[0], compile(graph).run(feeds)
+    for name, array in want.items():
+        np.testing.assert_array_equal(got[name], array)
+        np.testing.assert_allclose(run[name], array, rtol=1e-5, atol=1e-6)
+
+
 def test_a_crop_that_must_wait():
     def wait(graph: Graph) -> None:
         graph.node("d").controls.append(graph.node("b"))
