@@ -162,7 +162,8 @@ class _Search:
         self._tried: dict[tuple[Decision, ...], float] = {}
         recipe = plan.recipe if plan.recipe is not None and plan.recipe.is_current() else None
         source = plan.graph if recipe is None else recipe.graph
-        settled = ("passes", "machine", "transfer", "donate", "keep", "without", "validate", "pack_seconds")
+        settled = {"passes", "machine", "transfer", "donate", "keep", "without", "validate", "pack_seconds"}
+        settled.add("strict_donation")  # a plan with fewer merges may have no use for a feed
         given: Mapping[str, Any] = {} if recipe is None else recipe.options
         self._options: dict[str, Any] = {name: value for name, value in given.items() if name not in settled}
         self._options.setdefault("free", plan.program.free)

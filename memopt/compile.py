@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -64,7 +65,8 @@ class Plan(MemoryPlan):
         """
         what_if = None
         if self.recipe is not None and self.recipe.is_current():
-            what_if = WhatIf(self.recipe.graph, self.recipe.options, self.replan)
+            replan = partial(self.replan, strict_donation=False)
+            what_if = WhatIf(self.recipe.graph, self.recipe.options, replan)
         if value is None:
             return explain_plan(self, what_if, seconds)
         return explain_value(self, value, what_if if seconds > 0 else None)

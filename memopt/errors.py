@@ -106,7 +106,7 @@ class InvalidPlanError(PlanError):
 
 
 class FeedError(MemoptError):
-    """Feeds do not fit the graph: a missing or unknown name, a wrong shape or dtype."""
+    """Feeds do not fit the graph: a missing or unknown name, a wrong shape or dtype, an array that was consumed."""
 
 
 class MissingValueError(MemoptError, KeyError):

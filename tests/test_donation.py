@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import memopt
 from memopt import GraphBuilder, Machine, compile, load_plan
 from memopt.donation import FeedUse, feed_uses
 from memopt.errors import DonationError, PlanError
@@ -99,3 +100,13 @@ def test_decisions_are_saved_with_the_plan(tmp_path):
     plan = compile(build("cast"), donate=["x"])
     plan.save(tmp_path / "plan.json")
     assert unused(load_plan(tmp_path / "plan.json")) == unused(plan)
+
+
+def test_strict_plans_can_be_explained_and_bisected():
+    """Trial plans share less: they may have no use for the feed, and that is no fault."""
+    plan = compile(build("relu"), "share", donate=["x"], strict_donation=True)
+    assert plan.explain(seconds=1).moves.can_replan
+    assert plan.explain("x").held == ""
+    assert memopt.bisect(plan).cause == "nothing"
+    with pytest.raises(DonationError):
+        plan.replan(passes="none")

@@ -1,4 +1,6 @@
-"""Options that change a plan by name (`--keep`, `--donate`, `--without`), `--strict-donation`; what leaving out costs."""
+"""Options that change a plan by name (`--keep`, `--donate`, `--without`), and `--strict-donation`; what leaving out
+costs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def _differences(plan: Plan) -> list[tuple[str, str, int, int]]:
     """(device, figure, bytes with everything, bytes of this plan) where anything was left out."""
     if not _left_out(plan):
         return []
-    whole = plan.replan(without=(), validate=False)
+    whole = plan.replan(without=(), validate=False, strict_donation=False)
     figures = (("peak", "peak_bytes"), ("arena", "height_bytes"), ("copies", "transfer_bytes"))
     return [
         (name, label, getattr(whole.devices[name], field), getattr(use, field))

@@ -17,7 +17,8 @@ def print_program(program: Program) -> str:
     for position, instruction in enumerate(program.instructions):
         lines.append(f"  {position:>{width}}  {print_instruction(program, instruction)}")
     for result in program.results:
-        lines.append(f"  result   {_operand(program, result.operand)}")
+        place = " in the caller's array" if program.buffers[result.operand.buffer].space == "output" else ""
+        lines.append(f"  result   {_operand(program, result.operand)}{place}")
     return "\n".join(lines) + "\n"
 
 

@@ -124,10 +124,11 @@ class Executor:
         """One step: feeds in, instructions, outputs out.
 
         `out` gives arrays (of an output's shape and dtype) to be filled; if the run fails, what they hold is undefined.
-        A feed that is C-contiguous and aligned is used in place, unless `copy_feeds` is set. A donated one may be
-        overwritten: it is then *consumed*, and must be refilled before it is fed again. `measure` reports what was
-        really used; `sanitize` steps through the rows one at a time, poisons freed bytes, watches who owns what, and
-        checks that host calls leave their inputs alone. Raises `FeedError` or `ExecutionError`.
+        A feed that is C-contiguous and aligned is used in place, unless `copy_feeds` is set; leave it alone while it is
+        read. A donated one may be overwritten: it is then *consumed*, and must be refilled before it is fed again.
+        `measure` reports what was really used; `sanitize` steps through the rows one at a time, poisons freed bytes,
+        watches who owns what, and checks that host calls leave their inputs alone. Raises `FeedError` or
+        `ExecutionError`.
         """
         given, out = check_feeds(self.plan.graph, feeds or {}), dict(out or {})
         self._outs.check(out)
