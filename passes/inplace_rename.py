@@ -72,6 +72,8 @@ def _objection(occupancy: Occupancy, c: Candidate) -> tuple[Reason, str] | None:
     if c.view_offset:
         text = f"%{c.output.name} starts at byte {c.view_offset} of %{c.input.name}, and one variable has one offset"
         return Reason.OFFSET_DIFFERS, text
+    if _in_strides(occupancy.graph, c):
+        return Reason.IN_STRIDES, f"%{c.output.name} or %{c.input.name} lies in strides, and one variable has one order"
     # A view leaves the bytes as they are, but a transfer may give the *name* other bytes: the old value must be dead.
     storage = occupancy.graph.storage
     for tenant in occupancy.tenants_after(storage.buffer(c.input), c.step) if c.is_view else ():
@@ -79,6 +81,10 @@ def _objection(occupancy: Occupancy, c: Candidate) -> tuple[Reason, str] | None:
         if needed and storage.variable(value) is storage.variable(c.input):
             return Reason.NOT_LAST_USE, f"%{value.name} is needed later, and one name means one value"
     return None
+
+
+def _in_strides(graph: Graph, c: Candidate) -> bool:
+    return any(graph.storage.variable(value).strides is not None for value in (c.output, c.input))
 
 
 # -- Fluid 1.5 --------------------------------------------------------------------------------------------------------
@@ -127,6 +133,8 @@ class _Fluid15:
         mine = storage.variable(c.input)
         if sum(storage.variable(v) is mine for v in c.node.inputs if v is not None) > 1:
             return Reason.REPEATED_OPERAND, f"%{c.input.name} is an operand of {c.node.op} more than once"
+        if _in_strides(self._graph, c):
+            return Reason.IN_STRIDES, f"%{c.output.name} or %{c.input.name} lies in strides, and one name has one order"
         if c.output.nbytes != c.input.nbytes and c.node.op not in SIZE_EXEMPT:
             text = f"%{c.output.name} takes {c.output.nbytes} B, %{c.input.name} has {c.input.nbytes} B"
             return Reason.SIZE_DIFFERS, text

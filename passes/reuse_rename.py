@@ -69,7 +69,7 @@ def _rename(occupancy: Occupancy, output: Value, lender: Buffer) -> bool:
     offset = storage.variable(output).offset
     for tenant in reversed(occupancy.tenants(lender)):
         variable = storage.variable(tenant.value)
-        if variable.offset == offset:
+        if variable.offset == offset and variable.strides is None:
             occupancy.rename(output, variable)
             return True
     return False
@@ -151,5 +151,5 @@ class _Fluid15:
         return {self._graph.storage.variable(value) for value in node.inputs if value is not None}
 
     def _can_be_reused(self, value: Value) -> bool:
-        large = bool(value.shape) and value.type.num_elements >= self._min_elements
-        return large and self._graph.storage.variable(value) not in self._persistent
+        large, variable = value.type.num_elements >= self._min_elements, self._graph.storage.variable(value)
+        return bool(value.shape) and large and variable.strides is None and variable not in self._persistent

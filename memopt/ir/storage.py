@@ -124,6 +124,9 @@ class Storage:
         """Bind every value of `variable` to `into` instead; `variable` ceases to exist. (Fluid 1.5's edit.)"""
         if variable is into:
             return
+        for one in (variable, into):
+            if one.strides is not None:
+                raise VerifyError(f"variable {one.name} lies in strides {list(one.strides)}: it holds one value only")
         moved = self._values.pop(variable)
         for value in moved:
             self._variable[value] = into

@@ -25,7 +25,7 @@ from memopt.lowering.placement import Choice
 from memopt.lowering.program import Operand, Rebind, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope, is_odd, placed_bytes
 from memopt.ops import DEFAULT_LAYOUT
-from memopt.strides import canonical
+from memopt.strides import Strided, Strides, canonical, extent
 from memopt.types import itemsize
 
 __all__ = ["Outputs", "Turn"]
@@ -114,14 +114,14 @@ class Outputs:
         steps = None if operand is None else view_steps(want.value, operand.strides)
         if operand is None or lender in copies or operand.placement != want.placement:
             reason = f"%{source.name} was brought to {want.placement} for this node"
-        elif steps is None or is_odd(operand.placement, source):
-            reason = f"%{source.name} lies there as {operand.placement}, in which no strides say the view"
+        elif is_odd(operand.placement, source) or _canonical(want.value, steps) != variable.strides:
+            reason = f"%{source.name} does not lie there as the graph says, so no such strides say the view"
         if reason is not None or steps is None or operand is None:
             if variable.strides is not None:
                 self.turns.append(Turn(want.value, False, f"share dissolved: {reason}", want.size))
             return None
         offset = operand.offset + steps.first * itemsize(operand.placement.dtype)
-        return Location(operand.buffer, offset, want.placement, canonical(want.value.shape, steps.strides))
+        return Location(operand.buffer, offset, want.placement, variable.strides)
 
     def _into_copy(self, want: _Wanted, copy: Location, inputs: tuple[Operand | None, ...]) -> Location:
         there = Location(copy.buffer, copy.offset, want.placement)
@@ -215,16 +215,21 @@ class Outputs:
         return Location(self.scope.new_buffer(draft), there.offset, there.placement)
 
 
+def _canonical(value: Value, steps: Strided | None) -> Strides | None:
+    """The strides in which `value` would lie; () if it is no such view."""
+    return () if steps is None else canonical(value.shape, steps.strides)
+
+
 def _unlike(want: _Wanted, there: Location, operand: Operand, value: Value) -> bool:
     """Whether input and output would overlap in another way than the graph says, because of how they are placed."""
-    width = placed_bytes(value, operand.placement)
+    width = extent(value.shape, operand.strides) * itemsize(operand.placement.dtype)
     if (
         operand.buffer != there.buffer
         or operand.offset >= there.offset + want.size
         or there.offset >= operand.offset + width
     ):
         return False
-    if operand.placement.layout != want.placement.layout:
+    if operand.placement.layout != want.placement.layout or operand.strides is not None:
         return True
     if value.nbytes == want.value.nbytes:
         return width != want.size
