@@ -64,6 +64,11 @@ class _Walk:
             groups = [[c for c in group if c.subject not in left_out] for group in self.outputs]
             self._take([group for group in groups if group])
         self._take([group for group in self.outputs if not self._is_taken(group)])
+        for group in self.outputs:
+            for candidate in group:
+                if candidate not in self.verdicts:  # left out, and in the meantime the output took another input
+                    taken = next(other for other in group if self._is_taken([other]))
+                    self.verdicts[candidate] = _instead(candidate, taken, candidate.output.nbytes)
 
     def _take(self, waiting: list[list[Candidate]]) -> None:
         while waiting:
@@ -165,10 +170,14 @@ def _decide(
     best = min(legal, key=lambda candidate: _cost(occupancy, candidate))
     for candidate in legal:
         if candidate is not best:
-            text = f"%{candidate.output.name} takes the bytes of %{best.input.name} instead"
-            verdicts[candidate] = Verdict(False, Reason.ALREADY_BORROWED, text, verdicts[candidate].num_bytes)
+            verdicts[candidate] = _instead(candidate, best, verdicts[candidate].num_bytes)
     edit(occupancy, best)
     return True
+
+
+def _instead(candidate: Candidate, taken: Candidate, num_bytes: int) -> Verdict:
+    text = f"%{candidate.output.name} takes the bytes of %{taken.input.name} instead"
+    return Verdict(False, Reason.ALREADY_BORROWED, text, num_bytes)
 
 
 def _cost(occupancy: Occupancy, candidate: Candidate) -> tuple[bool, int, int]:

@@ -107,3 +107,27 @@ def test_a_small_view_gives_way_to_a_large_result(one):
     assert ("v", "a") not in taken
     (again,) = run_pipeline(graph, [one])
     assert not again.modified
+
+
+def test_every_pair_has_a_verdict_also_one_that_was_left_out_for_another_of_its_output():
+    """Leaving %add over %conv out lowers the peak, and then %add takes %x instead."""
+    graph = parse("""graph "left out" {
+      input %x: f32[1,3,3,3] donated
+      param %w: f32[3,3,1,1]
+      param %s: f32[3]
+      %conv = Conv(%x, %w) @gpu
+      %add = Add(%conv, %x) @gpu
+      %conv.2 = Conv(%add, %w) @gpu
+      %neg = Neg(%add) @gpu
+      %add.2 = Add(%conv.2, %x) @gpu
+      %conv.3 = Conv(%add.2, %w) @gpu
+      %add.3 = Add(%conv.3, %add.2) @gpu
+      %reshape = Reshape(%add.2) {shape=[1,3,3,3]} @gpu
+      %norm = BatchNormalization(%reshape, %s, %s, %s, %s) @host
+      %conv.4 = Conv(%norm, %w) @gpu
+      %add.4 = Add(%conv.4, %add.2) @gpu
+      output %add.4
+    }""")
+    wanted = [c.subject for step, node in enumerate(graph.nodes) for c in candidates_of(graph, node, step)]
+    (result,) = run_pipeline(graph, [passes.InplaceShare()])
+    assert [d.subject for d in result.decisions] == wanted
