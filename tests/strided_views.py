@@ -64,7 +64,10 @@ def run_strided(
     outputs: int = 1,
     plain: bool = False,
 ) -> list[Array] | None:
-    """The kernel's outputs, or None where there is no kernel for these strides. `plain`: as plain Python."""
+    """The kernel's outputs, or None where there is no kernel for these strides.
+
+    `plain`: as plain Python; so is that of contiguous inputs, which other tests compile.
+    """
     query = query_of(op, arrays, attrs or {}, outputs)
     call = get_op(op).kernel_for(query)
     if call is None:
@@ -77,6 +80,7 @@ def run_strided(
         array = arrays[arg.index] if arg.role == "in" else None
         if array is not None:
             assert int(np.prod(arg.shape)) == extent(array.shape, steps_of(array))
+    plain = plain or all(strides is None for strides in query.strides)
     _run(call, [buffers[arg.role][arg.index] for arg in call.arrays], plain)
     for buffer, old in zip(inputs, before, strict=True):
         np.testing.assert_array_equal(buffer, old, err_msg=f"{call.kernel} wrote an input")

@@ -45,7 +45,7 @@ def broadcast(draw: st.DrawFn, shape: tuple[int, ...], dtype: str = "float32") -
     return draw(views(tuple(draw(st.sampled_from((dim, dim, dim, 1))) for dim in tail), dtype))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), SHAPES)
 def test_elementwise_in_plain_python(data: st.DataObject, shape: tuple[int, ...]) -> None:
     a, b = data.draw(broadcast(shape)), data.draw(broadcast(shape))
@@ -94,7 +94,7 @@ def factors(draw: st.DrawFn, trans: tuple[int, int], batches: tuple[Any, Any]) -
     return [draw(views((*batch, *shape))) for batch, shape in zip(batches, shapes, strict=True)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.data(), st.tuples(st.integers(0, 1), st.integers(0, 1)), st.booleans())
 def test_matmul(data: st.DataObject, trans: tuple[int, int], plain: bool) -> None:
     batch = data.draw(st.lists(st.integers(1, 3), max_size=2))
@@ -104,7 +104,7 @@ def test_matmul(data: st.DataObject, trans: tuple[int, int], plain: bool) -> Non
     check("FusedMatMul", data.draw(factors(trans, (batches[0], batches[1]))), attrs, plain=plain)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), st.tuples(st.integers(0, 1), st.integers(0, 1)), st.booleans())
 def test_gemm(data: st.DataObject, trans: tuple[int, int], plain: bool) -> None:
     a, b = data.draw(factors(trans, ((), ())))
@@ -158,7 +158,7 @@ def test_the_addend_of_gemm_is_contiguous() -> None:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), SHAPES, st.booleans())
 def test_concat(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -167,7 +167,7 @@ def test_concat(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> Non
     assert check("Concat", parts, {"axis": axis}, plain=plain)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), SHAPES, st.booleans())
 def test_split(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -181,7 +181,7 @@ def test_many_strided_parts_have_no_kernel() -> None:
     assert not check("Split", [matrix(2, 5).T], {"axis": 0, "split": [1] * 5}, outputs=5)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), SHAPES, st.booleans())
 def test_gather(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -201,11 +201,11 @@ def test_gather_of_heads() -> None:
 # -- rows and reductions ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(st.data(), SHAPES, st.booleans())
 def test_reductions(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
-    op = data.draw(st.sampled_from(("ReduceSum", "ReduceMax"))) if not plain else "ReduceSumSquare"
+    op = data.draw(st.sampled_from(("ReduceMax", "ReduceSumSquare"))) if plain else "ReduceSum"
     check(op, [data.draw(views(shape))], {"axes": axes, "keepdims": 0}, plain=plain)
 
 
@@ -220,8 +220,7 @@ def test_reductions(data: st.DataObject, shape: tuple[int, ...], plain: bool) ->
     ],
 )
 def test_what_reductions_walk(x: Array, axes: tuple[int, ...]) -> None:
-    for op in ("ReduceSum", "ReduceMax"):
-        assert check(op, [x], {"axes": axes})
+    assert check("ReduceSum", [x], {"axes": axes})
     assert not check("ReduceSum", [matrix(2, 3, 4)[..., ::2]], {"axes": (2,)})
 
 
@@ -231,7 +230,6 @@ def test_rows(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     x = data.draw(views(shape))
     assert check("Softmax", [x], {"axis": axis}, plain=plain, exact=False)
-    if plain:
-        assert check("LogSoftmax", [x], {"axis": axis}, plain=True, exact=False)
+    assert check("LogSoftmax", [x], {"axis": axis}, plain=True, exact=False)
     scale = matrix(*shape[axis:], seed=1)
     assert check("LayerNormalization", [x, scale, scale * 2], {"axis": axis}, plain=plain, exact=False)
