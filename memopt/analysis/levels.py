@@ -61,6 +61,7 @@ class Levels:
         self._needed = needed_bytes(graph)
         self._left = np.ones(occupancy.liveness.num_steps, bool)
         self._fused: dict[int, Fusion] = {}
+        self._idle = [value for value in graph.inputs if value not in self._liveness.kept and not value.data_uses]
         self._alone = {v for b in graph.storage.buffers if len(t := graph.storage.tenants(b)) == 1 for v in t}
         self._sharers: dict[Value, list[Value]] = {}
         for value in graph.values:
@@ -126,6 +127,11 @@ class Levels:
             for step in range(end, last + 1):
                 needed[step - first] += self._fresh_bytes(value, step)
             self._intervals[value] = Interval(self._intervals[value].start, last + 1)
+        if self._idle and not self._left[:first].any():  # feeds that nobody reads are live at the first step
+            step = 1 + int(self._left[first + 1 : last + 1].argmax())
+            num_bytes = sum(value.nbytes for value in self._idle)
+            homes.setdefault(None, self._homes[None][window].copy())[step] += num_bytes
+            needed[step] += num_bytes
         for step in touched:
             needed[step - first] -= self._in_place(step) if step != last else self._over(fusion)
         homes[fusion.device][last - first] += sum(value.nbytes for value in _new_copies(fusion))

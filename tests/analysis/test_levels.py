@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from memopt.analysis import Occupancy, analyze_aliases, analyze_liveness, needed_bytes
 from memopt.analysis.floor import content_bytes, in_place_bytes
+from memopt.ir import parse
 from passes.fuse_elementwise import _Fuser
 from tests.strategies import graphs
 
@@ -16,6 +17,15 @@ MAKERS = ("unary", "binary", "compare", "cast", "sum", "concat", "reshape", "spl
 @given(graphs(max_nodes=16, only=MAKERS, devices=(None, None, None, "gpu", "host"), min_dim=0))
 @settings(max_examples=150)
 def test_levels_are_those_of_the_rewritten_graph(graph):
+    check_levels(graph)
+
+
+def test_a_feed_that_nobody_reads_is_live_at_the_first_step_that_is_left():
+    text = "input %x: f32[2]  input %idle: f32[3] donated  %a = Relu(%x)  %b = Relu(%a)  output %b"
+    check_levels(parse(f'graph "idle" {{ {text} }}'))
+
+
+def check_levels(graph):
     fuser = _Fuser(graph)
     before = needed_bytes(graph), {home: fuser.levels.live(home).max() for home in homes(graph)}
     for value in list(fuser.candidates()):
