@@ -128,6 +128,45 @@ def test_donated_arrays_are_consumed_exactly_if_they_are_overwritten(case, seed)
             CONSUMED.check([(name, array)])
 
 
+def check_one_memory(graph, options, draw):
+    """Feeds, and one output, at places of one memory that may overlap: as if each had memory of its own."""
+    data = np.random.default_rng(draw(st.integers(0, 99))).uniform(-2, 2, 1024).astype(np.float32)
+    places = st.integers(0, 24).map(lambda number: 8 * number)
+    at = {value.name: draw(places) for value in (*graph.inputs, graph.outputs[0])}
+    for outputs in ("arena", "caller"):
+        plan, memory = compile(graph, outputs=outputs, **options), data.copy().view(np.uint8)
+
+        def carve(value, memory=memory):
+            start = at[value.name]
+            return memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+
+        feeds = {value.name: carve(value) for value in graph.inputs}
+        want = plan.run({name: array.copy() for name, array in feeds.items()})
+        plan.reset()
+        first = graph.outputs[0]
+        out = {first.name: carve(first)} if draw(st.booleans()) else {}
+        before = memory.copy()
+        got = plan.run(feeds, out=out)
+        same(got, want)
+        owned = np.ones(memory.size, bool)  # bytes that nobody may write
+        for value in [*(v for v in graph.inputs if v.name in graph.donated), *(v for v in (first,) if out)]:
+            owned[at[value.name] : at[value.name] + value.nbytes] = False
+        np.testing.assert_array_equal(memory[owned], before[owned])
+
+
+@given(cases(), st.data())
+@settings(max_examples=20)
+def test_arrays_that_overlap_are_as_good_as_arrays_apart(case, data):
+    check_one_memory(*case, data.draw)
+
+
+@pytest.mark.slow
+@given(cases(only=None, max_nodes=10), st.data())
+@settings(max_examples=600)
+def test_many_more_overlaps(case, data):
+    check_one_memory(*case, data.draw)
+
+
 @pytest.mark.slow
 @given(cases(only=None, max_nodes=10), st.integers(0, 99), KINDS)
 @settings(max_examples=600)
