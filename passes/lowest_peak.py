@@ -52,7 +52,8 @@ class LowestPeak:
 
 def _choose(graph: Graph, chains: list[tuple[Pass, ...]]) -> tuple[tuple[Pass, ...], list[Decision]]:
     """The chain to run, and a refusal for each of the others that is worse."""
-    tried = [_try(graph, chain) for chain in chains]
+    known: _Known = {}
+    tried = [_try(graph, chain, known) for chain in chains]
     best = min(range(len(chains)), key=lambda i: (*tried[i], -i), default=None)
     if best is None:
         return (), []
@@ -67,9 +68,24 @@ def _choose(graph: Graph, chains: list[tuple[Pass, ...]]) -> tuple[tuple[Pass, .
     return chains[best], others
 
 
-def _try(graph: Graph, chain: tuple[Pass, ...]) -> tuple[int, bool]:
+#: (the passes that changed something so far, those that are still to run) -> (peak, whether anything changed).
+_Known = dict[tuple[tuple[Pass, ...], tuple[Pass, ...]], tuple[int, bool]]
+
+
+def _try(graph: Graph, chain: tuple[Pass, ...], known: _Known) -> tuple[int, bool]:
     """(the sum of the devices' peaks after the chain, whether it changes anything)."""
     copy = graph.copy()
-    results = run_pipeline(copy, chain)
-    occupancy = Occupancy(copy)
-    return sum(occupancy.peak(home) for home in occupancy.homes), any(result.modified for result in results)
+    did: tuple[Pass, ...] = ()
+    passed = []
+    for at, one in enumerate(chain):
+        passed.append((did, chain[at:]))
+        if passed[-1] in known:
+            break
+        (result,) = run_pipeline(copy, [one])
+        did += (one,) if result.modified else ()
+    found = known.get(passed[-1]) if passed else None
+    if found is None:
+        occupancy = Occupancy(copy)
+        found = sum(occupancy.peak(home) for home in occupancy.homes), bool(did)
+    known.update(dict.fromkeys(passed, found))
+    return found
