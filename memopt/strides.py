@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Strided", "Strides", "canonical", "extent", "has_gaps", "reshaped", "row_strides"]
+__all__ = ["MOST_RUNS", "Strided", "Strides", "canonical", "extent", "has_gaps", "reshaped", "row_runs", "row_strides"]
 
 Strides = tuple[int, ...]
+#: A value in more runs than this is not looked into run by run.
+MOST_RUNS = 1024
 
 
 class Strided(NamedTuple):
@@ -47,6 +49,25 @@ def extent(shape: Sequence[int], strides: Strides | None) -> int:
     if strides is None or 0 in shape:
         return math.prod(shape)
     return 1 + sum((dim - 1) * step for dim, step in zip(shape, strides, strict=True))
+
+
+def row_runs(shape: Sequence[int], strides: Strides | None, most: int = MOST_RUNS) -> list[tuple[int, int, int]] | None:
+    """(element in storage, element of the tensor, how many) for each longest run of elements that follow each other in
+    both, in the order of the tensor; None if there are more than `most`. A tensor without elements has none.
+    """
+    if 0 in shape:
+        return []
+    if strides is None:
+        return [(0, 0, math.prod(shape))]
+    axes, run = list(zip(shape, strides, strict=True)), 1
+    while axes and (axes[-1][0] == 1 or axes[-1][1] == run):
+        run *= axes.pop()[0]
+    if math.prod(dim for dim, _ in axes) > most:
+        return None
+    starts = [0]
+    for dim, step in axes:
+        starts = [start + i * step for start in starts for i in range(dim)]
+    return [(start, i * run, run) for i, start in enumerate(starts)]
 
 
 def has_gaps(shape: Sequence[int], strides: Strides | None) -> bool:

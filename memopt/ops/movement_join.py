@@ -108,6 +108,11 @@ def _concat_offset(types: Types, outputs: Types, attrs: Attrs, index: int) -> in
     return sum(data_type(types, i).nbytes for i in range(index))
 
 
+def _concat_strides(types: Types, outputs: Types, attrs: Attrs, index: int, strides: Strides) -> Strided:
+    axis = norm_axis(int_attr(attrs, "axis"), data_type(outputs).rank)
+    return Strided(sum(data_type(types, i).shape[axis] for i in range(index)) * strides[axis], strides)
+
+
 def _only_offset(types: Types, outputs: Types, attrs: Attrs, output: int) -> int | None:
     """A Concat of one input is a view of it."""
     return 0 if len(types) == 1 else None
@@ -270,7 +275,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_concat,
         attrs={"axis": Attr("int", required=True)},
         views=(View(0, 0, _only_offset),),
-        joins=(Join(0, _concat_offset),),
+        joins=(Join(0, _concat_offset, _concat_strides),),
         inplace=(InplacePair(0, 0, _concat_refusal),),
         kernel=_concat_kernel,
         strided=(-1,),

@@ -32,7 +32,9 @@ __all__ = [
     "GradientRule",
     "InplacePair",
     "Input",
+    "ItemRule",
     "Join",
+    "JoinStrides",
     "KernelCall",
     "KernelQuery",
     "OpSpec",
@@ -120,17 +122,23 @@ class View:
     strides: ViewStrides | None = None
 
 
+#: (input types, output types, attributes, input, the output's strides) -> how that input steps through its storage.
+JoinStrides = Callable[[Types, Types, Attrs, int, Strides], "Strided | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Output `output` holds the bytes of inputs, unchanged, each as one run: the inverse of a view.
+    """Output `output` holds the elements of inputs, unchanged: the inverse of a view.
 
     `byte_offset(input_types, output_types, attrs, input)` says where in the output's bytes input number `input` starts,
-    or None if for these types it is not one contiguous run there. The kernel leaves an input that lies there already
-    as it is. Bytes of the output that no input covers are its own.
+    or None if for these types it is not one contiguous run there. `strides(…, output_strides)` says more: how the
+    input's elements step through the storage of an output that lies in `output_strides`. The kernel leaves an input
+    that lies there already as it is. Bytes of the output that no input covers are its own.
     """
 
     output: int
     byte_offset: Callable[[Types, Types, Attrs, int], int | None]
+    strides: JoinStrides | None = None
 
 
 #: Why this pair must not be computed in place for these types, or None where it may.
@@ -221,6 +229,11 @@ Reference = Callable[[Sequence[Array | None], Attrs, Sequence[TensorType]], Sequ
 ChooseKernel = Callable[[KernelQuery], "KernelCall | None"]
 
 
+#: (input types, output types, attributes) -> for each input, whether item i of axis 0 of every output needs only item i
+#: of it (True) or the whole of it (False); None where items depend on each other.
+ItemRule = Callable[[Types, Types, Attrs], "tuple[bool, ...] | None"]
+
+
 @dataclass(frozen=True, slots=True)
 class GradientRule:
     """How to differentiate an op, in terms of other ops.
@@ -263,6 +276,8 @@ class OpSpec:
                 call
     strided     the inputs that its kernel reads in strides, if it has one for them (-1: every input); the kernel
                 must look at `query.strides` for these, and may return None
+    items       whether a call can be done item by item of axis 0 (see `ItemRule`); then its outputs may be written, and
+                its inputs read, where the items of axis 0 lie apart
     layouts     layouts of rank-4 data that the kernel takes besides NCHW; "any" for elementwise kernels
     layout_inputs   the inputs to which a device's wish for another layout applies (for Conv: the data, not the weights)
     gradient    the rule for reverse mode, or None where the op is not differentiable
@@ -282,6 +297,7 @@ class OpSpec:
     workspace: Callable[[KernelQuery], int] = _no_workspace
     kernel: ChooseKernel = _no_kernel
     strided: tuple[int, ...] = ()
+    items: ItemRule | None = None
     layouts: tuple[str, ...] = ()
     layout_inputs: tuple[int, ...] = (0,)
     gradient: GradientRule | None = None
