@@ -2,6 +2,7 @@
 
 from memopt.ops import blas, conv, elementwise, elementwise_fused, movement, nn, pool, reduction, resize, update
 from memopt.ops.elementwise_fused import FUSED, MAX_STEPS, Chain, chain_of, join_chains
+from memopt.ops.items import Calls, choose_calls, scratch_bytes
 from memopt.ops.padding import Padding, is_at_least_zero, own_crop, own_pads
 from memopt.ops.registry import all_ops, get_op, has_op, register
 from memopt.ops.spec import (
@@ -33,6 +34,7 @@ __all__ = [
     "Attr",
     "AttrValue",
     "Attrs",
+    "Calls",
     "Chain",
     "GradientRule",
     "InplacePair",
@@ -47,6 +49,7 @@ __all__ = [
     "View",
     "all_ops",
     "chain_of",
+    "choose_calls",
     "get_op",
     "has_op",
     "is_at_least_zero",
@@ -54,6 +57,7 @@ __all__ = [
     "own_crop",
     "own_pads",
     "register",
+    "scratch_bytes",
     "scratch_limit",
 ]
 

@@ -14,6 +14,7 @@ import numpy as np
 from memopt.errors import TypeInferenceError
 from memopt.ops import conv_fused, conv_grad, conv_transpose
 from memopt.ops.conv_common import CONV_ATTRS, Blocks, cut_blocks, geometry, groups, is_direct, window_over
+from memopt.ops.items import along
 from memopt.ops.nn_common import (
     Array,
     Arrays,
@@ -128,6 +129,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs=CONV_ATTRS,
         workspace=_workspace_conv,
         kernel=_kernel_conv,
+        items=along(0),
         layouts=("NHWC",),
         gradient=conv_grad.CONV_GRADIENT,
     ),

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.conv_common import CONV_ATTRS, Blocks, cut_blocks, geometry, groups, is_direct, window_over
+from memopt.ops.items import along
 from memopt.ops.nn_common import (
     EPSILON,
     Array,
@@ -176,6 +177,7 @@ OPS: tuple[OpSpec, ...] = (
         inplace=(InplacePair(0, _ADDEND),),
         workspace=_workspace,
         kernel=_kernel,
+        items=along(0, _ADDEND),
         layouts=("NHWC",),
         layout_inputs=(0, _ADDEND),
     ),

@@ -15,6 +15,7 @@ import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops.conv_common import CONV_ATTRS, Blocks, bias_gradient, cut_blocks, geometry, groups
+from memopt.ops.items import along
 from memopt.ops.nn_common import (
     Array,
     Arrays,
@@ -196,6 +197,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={**CONV_ATTRS, "output_padding": Attr("ints"), "output_shape": Attr("ints")},
         workspace=_workspace,
         kernel=_kernel,
+        items=along(0),
         gradient=of_first_output(_gradient, needs_inputs=(0, 1)),
     ),
 )

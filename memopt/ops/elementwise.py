@@ -21,6 +21,7 @@ from memopt.ops.elementwise_infer import ANY, BOOL, FLOAT, NUMBER, inplace_over,
 from memopt.ops.elementwise_loops import ScalarForm, compose, loop_call
 from memopt.ops.elementwise_math import MEANINGS, clip_limits, reference_of
 from memopt.ops.elementwise_rules import GRADIENTS
+from memopt.ops.items import broadcast_items
 from memopt.ops.spec import (
     ANY_LAYOUT,
     Attr,
@@ -162,6 +163,7 @@ def _spec(entry: Entry) -> OpSpec:
         inplace=tuple(InplacePair(0, i, inplace_over(i), repeats=True) for i in range(num_pairs)),
         kernel=_kernel(entry.name),
         strided=(-1,),
+        items=broadcast_items,
         layouts=(ANY_LAYOUT,),
         gradient=GRADIENTS.get(entry.name),
     )

@@ -27,6 +27,7 @@ from memopt.errors import MemoptError, TypeInferenceError
 from memopt.ops import elementwise
 from memopt.ops.elementwise_infer import inplace_over, present
 from memopt.ops.elementwise_loops import in_steps, loop_call
+from memopt.ops.items import broadcast_items
 from memopt.ops.spec import (
     ANY_LAYOUT,
     Array,
@@ -279,6 +280,7 @@ OPS: tuple[OpSpec, ...] = (
         inplace=tuple(InplacePair(0, i, inplace_over(i), repeats=True) for i in range(_NUM_PAIRS)),
         kernel=_kernel,
         strided=(-1,),
+        items=broadcast_items,
         layouts=(ANY_LAYOUT,),
     ),
 )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memopt.errors import TypeInferenceError
+from memopt.ops.items import along
 from memopt.ops.movement_common import (
     Array,
     StridedCopy,
@@ -295,6 +296,12 @@ def _shuffle_kernel(query: KernelQuery) -> KernelCall | None:
     return strided_call(source, result, StridedCopy(dims, row_strides(dims), reads))
 
 
+def _transpose_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """If axis 0 stays where it is."""
+    perm = _perm(data_type(inputs), attrs)
+    return (True,) if perm and perm[0] == 0 else None
+
+
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "Transpose",
@@ -306,6 +313,7 @@ OPS: tuple[OpSpec, ...] = (
         views=(View(0, 0, _transpose_offset, _transpose_strides),),
         inplace=(InplacePair(0, 0, _transpose_refusal),),
         kernel=_transpose_kernel,
+        items=_transpose_items,
         strided=(0,),
     ),
     OpSpec(
@@ -356,6 +364,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_depth_to_space,
         attrs={"blocksize": Attr("int", required=True), "mode": Attr("str", "DCR")},
         kernel=_shuffle_kernel,
+        items=along(0),
     ),
     OpSpec(
         "SpaceToDepth",
@@ -365,5 +374,6 @@ OPS: tuple[OpSpec, ...] = (
         reference=_space_to_depth,
         attrs={"blocksize": Attr("int", required=True), "mode": Attr("str", "DCR")},
         kernel=_shuffle_kernel,
+        items=along(0),
     ),
 )

@@ -266,6 +266,18 @@ def _gather_kernel(query: KernelQuery) -> KernelCall | None:
     return KernelCall("movement.gather", arrays)
 
 
+def _items_beside_axis(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """Unless the op's axis is 0."""
+    result = data_type(outputs)
+    return tuple(True for _ in inputs) if norm_axis(int_attr(attrs, "axis"), result.rank) else None
+
+
+def _pad_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """Unless axis 0 is padded."""
+    pairs = pad_pairs(data_type(inputs), attrs)
+    return (True,) if pairs and pairs[0] == (0, 0) else None
+
+
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         "Concat",
@@ -279,6 +291,7 @@ OPS: tuple[OpSpec, ...] = (
         inplace=(InplacePair(0, 0, _concat_refusal),),
         kernel=_concat_kernel,
         strided=(-1,),
+        items=_items_beside_axis,
     ),
     OpSpec(
         "Split",
@@ -299,6 +312,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_pad,
         attrs={"pads": Attr("ints", required=True), "mode": Attr("str", "constant"), "value": Attr("float", 0.0)},
         kernel=_pad_kernel,
+        items=_pad_items,
     ),
     OpSpec(
         "Gather",

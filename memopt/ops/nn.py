@@ -15,6 +15,7 @@ import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops import nn_batch_norm, nn_grad
+from memopt.ops.items import along
 from memopt.ops.movement_common import copy_numbers, in_storage
 from memopt.ops.nn_common import (
     EPSILON,
@@ -222,6 +223,12 @@ def _unless_training(inputs: Types, outputs: Types, attrs: Attrs, output: int) -
     return None if attrs["training"] else 0
 
 
+def _layer_norm_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """Unless it normalises over axis 0 too."""
+    rank = present(inputs, 0, "X").rank
+    return (True, *(False for _ in inputs[1:])) if rank and int(cast(int, attrs["axis"])) % rank else None
+
+
 OPS: tuple[OpSpec, ...] = (
     *nn_batch_norm.OPS,
     *nn_grad.OPS,
@@ -234,6 +241,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={"axis": Attr("int", -1), "epsilon": Attr("float", EPSILON), "stash_type": Attr("int", 1)},
         inplace=(InplacePair(0, 0),),
         kernel=_kernel_layer_norm,
+        items=_layer_norm_items,
         strided=(0,),
         gradient=nn_grad.LAYER_NORM_GRADIENT,
     ),
@@ -246,6 +254,7 @@ OPS: tuple[OpSpec, ...] = (
         attrs={"epsilon": Attr("float", EPSILON)},
         inplace=(InplacePair(0, 0),),
         kernel=_kernel_instance_norm,
+        items=along(0),
         gradient=nn_grad.INSTANCE_NORM_GRADIENT,
     ),
     OpSpec(
@@ -256,6 +265,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_reference_lrn,
         attrs=nn_grad.LRN_ATTRS,
         kernel=_kernel_lrn,
+        items=along(0),
         gradient=nn_grad.LRN_GRADIENT,
     ),
     OpSpec(

@@ -172,6 +172,11 @@ def _gradient(builder: Any, node: Any, grad: Any) -> Sequence[Any]:
     return [*grads, None, None]
 
 
+def _batch_norm_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """In inference only: training makes statistics of the whole batch."""
+    return None if attrs["training_mode"] else (True, *(False for _ in inputs[1:]))
+
+
 OPS: tuple[OpSpec, ...] = (
     OpSpec(
         name="BatchNormalization",
@@ -189,6 +194,7 @@ OPS: tuple[OpSpec, ...] = (
         inplace=(InplacePair(0, 0),),
         updates={1: 3, 2: 4},
         kernel=_kernel_batch_norm,
+        items=_batch_norm_items,
         layouts=("NHWC",),
         gradient=of_first_output(_gradient, needs_inputs=(0, 1, 3, 4), needs_outputs=(3, 4)),
     ),

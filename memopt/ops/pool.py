@@ -15,6 +15,7 @@ import numpy as np
 
 from memopt.errors import TypeInferenceError
 from memopt.ops import pool_grad
+from memopt.ops.items import along
 from memopt.ops.nn_common import (
     Array,
     Arrays,
@@ -145,6 +146,11 @@ def _kernel_global_max(query: KernelQuery) -> KernelCall | None:
     return _global_call("pool.global_max", query)
 
 
+def _max_pool_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """Indices count through the whole batch."""
+    return None if len(outputs) > 1 and outputs[1] is not None else (True,)
+
+
 OPS: tuple[OpSpec, ...] = (
     *pool_grad.OPS,
     OpSpec(
@@ -155,6 +161,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_reference_max_pool,
         attrs={**POOL_ATTRS, "storage_order": Attr("int", 0)},
         kernel=_kernel_max_pool,
+        items=_max_pool_items,
         layouts=("NHWC",),
         gradient=pool_grad.MAX_POOL_GRADIENT,
     ),
@@ -166,6 +173,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_reference_average_pool,
         attrs={**POOL_ATTRS, "count_include_pad": Attr("int", 0)},
         kernel=_kernel_average_pool,
+        items=along(0),
         layouts=("NHWC",),
         gradient=pool_grad.AVERAGE_POOL_GRADIENT,
     ),
@@ -176,6 +184,7 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_global,
         reference=_reference_global_average,
         kernel=_kernel_global_average,
+        items=along(0),
         layouts=("NHWC",),
         gradient=pool_grad.GLOBAL_AVERAGE_GRADIENT,
     ),
@@ -186,6 +195,7 @@ OPS: tuple[OpSpec, ...] = (
         infer=_infer_global,
         reference=_reference_global_max,
         kernel=_kernel_global_max,
+        items=along(0),
         layouts=("NHWC",),
         gradient=pool_grad.GLOBAL_MAX_GRADIENT,
     ),

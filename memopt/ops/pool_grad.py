@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from memopt.errors import TypeInferenceError
+from memopt.ops.items import along
 from memopt.ops.nn_common import (
     Array,
     Arrays,
@@ -174,6 +175,7 @@ OPS: tuple[OpSpec, ...] = (
         reference=_reference_max,
         attrs=POOL_ATTRS,
         kernel=_kernel_max,
+        items=along(0, 1),
     ),
     OpSpec(
         name="AveragePoolGrad",

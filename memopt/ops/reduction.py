@@ -298,6 +298,12 @@ def _cumsum_reference(arrays: Sequence[Array | None], attrs: Attrs, outputs: Seq
         return [np.ascontiguousarray(np.moveaxis(total, 0, axis)).astype(outputs[0].dtype)]
 
 
+def _along_items(inputs: Types, outputs: Types, attrs: Attrs) -> tuple[bool, ...] | None:
+    """Unless it goes along axis 0 itself."""
+    data = inputs[0]
+    return (True,) if data is not None and data.rank and cast(int, attrs["axis"]) % data.rank else None
+
+
 def _softmax(name: str, function: str) -> OpSpec:
     return OpSpec(
         name=name,
@@ -309,6 +315,7 @@ def _softmax(name: str, function: str) -> OpSpec:
         inplace=(InplacePair(0, 0),),
         kernel=_along_kernel(function),
         strided=(0,),
+        items=_along_items,
         gradient=GRADIENTS[name],
     )
 

@@ -209,7 +209,8 @@ class KernelQuery:
     attributes, the layout of rank-4 data ("NCHW" or "NHWC"), and how many bytes of scratch it may use.
 
     `strides[i]` is how input `i` steps through its storage, None where it is contiguous; () if all are. A kernel that
-    takes such an input sees its whole extent as one flat array. Ask `OpSpec.kernel_for`, which knows who can.
+    takes such an input sees its whole extent as one flat array. `out_strides` are those of outputs, which no kernel
+    takes. Ask `choose_calls`, which knows who can, and what can be done item by item.
     """
 
     inputs: tuple[TensorType | None, ...]
@@ -218,10 +219,15 @@ class KernelQuery:
     layout: str = DEFAULT_LAYOUT
     scratch_bytes: int = _SCRATCH_LIMIT
     strides: tuple[Strides | None, ...] = ()
+    out_strides: tuple[Strides | None, ...] = ()
 
     def stride_of(self, index: int) -> Strides | None:
         """The strides of input `index`, None where it is contiguous."""
         return self.strides[index] if index < len(self.strides) else None
+
+    def out_stride_of(self, index: int) -> Strides | None:
+        """The strides of output `index`, None where it is contiguous."""
+        return self.out_strides[index] if index < len(self.out_strides) else None
 
 
 Infer = Callable[[Types, Attrs, int], Sequence[TensorType]]
