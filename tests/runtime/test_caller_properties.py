@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import passes
 from memopt import Machine, compile, validate
 from memopt.errors import FeedError
 from memopt.export import plan_from_dict, plan_to_dict
@@ -19,7 +20,8 @@ MACHINES = {
     "gpu": Machine.host_and("gpu", lacks={"Relu", "Add", "SGD", "Reshape"}),
     "host float32": Machine.host_only(dtypes={"float64": "float32"}),
 }
-ONLY = ("unary", "binary", "reshape", "split", "sgd")
+VIEWS = (passes.ShareViews(), passes.InplaceShare(), passes.ShareConcat())
+ONLY = ("unary", "binary", "reshape", "transpose", "split", "sgd")
 
 
 @st.composite
@@ -28,7 +30,7 @@ def cases(draw, only=ONLY, max_nodes=6):
     name = draw(st.sampled_from(sorted(MACHINES)))
     devices = (None, None, "host") if name == "gpu" else (None,)
     options = {
-        "passes": draw(st.sampled_from(["none", "rename", "share", "best", "best"])),
+        "passes": draw(st.sampled_from(["none", "rename", "share", "best", "fuse", VIEWS])),
         "machine": MACHINES[name],
         "transfer": draw(st.sampled_from(["publish", "outer"])),
         "free": draw(st.sampled_from(["eager", "eager", "never"])),
@@ -95,7 +97,7 @@ def test_the_callers_arrays_hold_what_copies_hold(case, seed, kinds):
 
 
 @given(cases())
-@settings(max_examples=40)
+@settings(max_examples=15)
 def test_plans_survive_json(case):
     graph, options = case
     plan = compile(graph, outputs="caller", **options)
@@ -106,7 +108,7 @@ def test_plans_survive_json(case):
 
 
 @given(cases(), st.integers(0, 99))
-@settings(max_examples=16)
+@settings(max_examples=10)
 def test_donated_arrays_are_consumed_exactly_if_they_are_overwritten(case, seed):
     """What a run leaves unchanged may be fed again; `taken` says what it does not."""
     graph, options = case
