@@ -11,6 +11,10 @@ from memopt.kernels.local import block_like
 
 __all__ = [
     "concat",
+    "concat_rows4",
+    "concat_rows16",
+    "concat_rows32",
+    "concat_rows64",
     "concat_strided",
     "copy",
     "fill",
@@ -192,6 +196,33 @@ def _walk(out, x, out_at, in_at, numbers):
         0, 0, numbers[8], numbers[9], numbers[10], numbers[11],
         out_at + numbers[12], in_at + numbers[13],
     )  # fmt: skip
+
+
+def _concat_rows(count):
+    """As `concat`, of `count` flat parts whose rows lie apart. The numbers are how many rows, how wide out is, and for
+    each part how wide it is and how far it is from one of its rows to the next.
+    """
+
+    @register_jitable
+    def kernel(out, *operands):
+        parts, numbers = operands[:count], operands[count:]
+        rows, width = numbers[0], numbers[1]
+        at = 0
+        for k in range(count):
+            if at >= width:
+                break
+            part, size, step = parts[k], numbers[2 + 2 * k], numbers[3 + 2 * k]
+            for i in range(rows):
+                to, row = out[i * width + at : i * width + at + size], part[i * step : i * step + size]
+                if to.ctypes.data != row.ctypes.data:  # else it was made where it belongs
+                    _move(to, row)
+            at += size
+        return STATUS_OK
+
+    return kernel
+
+
+concat_rows4, concat_rows16, concat_rows32, concat_rows64 = (_concat_rows(count) for count in (4, 16, 32, 64))
 
 
 @register_jitable

@@ -1,7 +1,8 @@
 """Concat, Split and Gather of strided inputs: each part, or each block behind an index, moves by one strided copy.
 
 Holds true: the kernels are others than those of contiguous inputs, which stay what they are. They take up to `_PARTS`
-parts, and copies of up to `_DIMS` loops once folded; beyond that there is no kernel.
+parts, and copies of up to `_DIMS` loops once folded; beyond that there is no kernel. Parts of a Concat that are rows,
+only farther apart than they are long, may be as many as contiguous ones, and lie in the result already.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from memopt.types import TensorType
 __all__ = ["strided_concat", "strided_gather", "strided_split"]
 
 _PARTS = 4
+#: Concat has kernels of rows for these numbers of parts.
+_ROW_PARTS = (4, 16, 32, 64)
 _DIMS = 4
 #: What stands for a part that there is not.
 _NOTHING = StridedCopy((0,), (1,), (1,))
@@ -24,6 +27,9 @@ _NOTHING = StridedCopy((0,), (1,), (1,))
 
 def strided_concat(query: KernelQuery, axis: int) -> KernelCall | None:
     """The parts, of which any may be strided, side by side along `axis`."""
+    rows = _concat_of_rows(query, axis)
+    if rows is not None:
+        return rows
     result, at = data_type(query.outputs), 0
     writes = row_strides(result.shape)
     parts, copies = [], []
@@ -36,6 +42,26 @@ def strided_concat(query: KernelQuery, axis: int) -> KernelCall | None:
     walks = _numbers(copies + [_NOTHING] * (_PARTS - len(copies)))
     arrays = (_flat("out", 0, result), *_filled(parts))
     return None if walks is None else KernelCall("movement.concat_strided", arrays, walks)
+
+
+def _concat_of_rows(query: KernelQuery, axis: int) -> KernelCall | None:
+    """The call where each part is (outer, row), its rows contiguous and equally far apart."""
+    result, found = data_type(query.outputs), len(query.inputs)
+    count = next((count for count in _ROW_PARTS if count >= found), None)
+    outer = math.prod(result.shape[:axis])
+    parts: list[ArrayArg] = []
+    numbers: list[Scalar] = [outer, math.prod(result.shape[axis:])]
+    for i in range(found):
+        shape, (storage, reads) = data_type(query.inputs, i).shape, in_storage(query, i)
+        row = math.prod(shape[axis:])
+        steps = reshaped(shape, reads, (outer, row))
+        if count is None or steps is None or (row > 1 and steps[1] != 1):
+            return None
+        parts.append(_flat("in", i, storage))
+        numbers += [row, steps[0]]
+    missing = (count or 0) - found
+    arrays = (_flat("out", 0, result), *parts, *parts[-1:] * missing)
+    return KernelCall(f"movement.concat_rows{count}", arrays, (*numbers, *(0,) * 2 * missing))
 
 
 def strided_split(query: KernelQuery, axis: int) -> KernelCall | None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memopt.ops import KernelQuery, get_op
+from memopt.runtime.entry import run_kernel
 from memopt.types import TensorType as T
 from tests.nn_harness import reference
 from tests.strided_views import query_of, run_strided, views
@@ -178,6 +179,22 @@ def test_split(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None
 
 def test_many_strided_parts_have_no_kernel() -> None:
     assert not check("Concat", [matrix(3, 2).T] * 5, {"axis": 0})
+    rows = [matrix(3, 9, seed=i)[:, i : 2 * i + 1] for i in range(5)]  # but rows do
+    assert check("Concat", rows, {"axis": 1}, plain=True)
+    assert not check("Concat", [matrix(3, 4)[:, :2]] * 65, {"axis": 1})
+
+
+def test_concat_leaves_rows_that_lie_in_the_result() -> None:
+    """Its own inputs may be slices of its result: written there, in strides, before it runs."""
+    whole = matrix(4, 6)
+    parts = [whole[:, :2], whole[:, 2:3], whole[:, 3:]]
+    call = get_op("Concat").kernel_for(query_of("Concat", parts, {"axis": 1}))
+    out, other = whole.copy().reshape(-1), matrix(4, 3, seed=1)
+    assert run_kernel(call, [out, out, out[2:], out[3:], out[3:]]) == 0
+    np.testing.assert_array_equal(out, whole.reshape(-1))
+    mixed = get_op("Concat").kernel_for(query_of("Concat", [*parts[:2], other], {"axis": 1}))
+    assert run_kernel(mixed, [out, out, out[2:], other, other]) == 0
+    np.testing.assert_array_equal(out.reshape(4, 6), np.concatenate([whole[:, :3], other], axis=1))
     assert not check("Split", [matrix(2, 5).T], {"axis": 0, "split": [1] * 5}, outputs=5)
 
 
