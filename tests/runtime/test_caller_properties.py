@@ -12,6 +12,9 @@ from memopt import Machine, compile, validate
 from memopt.errors import FeedError
 from memopt.export import plan_from_dict, plan_to_dict
 from memopt.runtime.feeds import CONSUMED
+from memopt.runtime.frames import load_frames
+from memopt.runtime.memory import allocate
+from memopt.runtime.rows import make_rows
 from tests.hazards.line import lent
 from tests.strategies import feeds_for, graphs
 
@@ -105,6 +108,20 @@ def test_plans_survive_json(case):
     assert (again.program, again.slots, dict(again.devices)) == (plan.program, plan.slots, dict(plan.devices))
     assert validate(again, findings="return") == []
     assert not again.is_validated
+
+
+@given(cases())
+@settings(max_examples=10)
+def test_moved_frames_are_those_that_would_be_loaded(case):
+    graph, options = case
+    plan = compile(graph, outputs="caller", **options)
+    executor = plan.executor()
+    own = {key: region for key, region in executor.regions.items() if key[1].startswith(("feed:", "output:"))}
+    for _ in range(2):
+        for key, region in own.items():
+            executor._move(key, allocate(region.data.size))
+        fresh = load_frames(plan, make_rows(plan, executor.regions), executor.regions)
+        np.testing.assert_array_equal(executor._loaded.words, fresh.words)
 
 
 @given(cases(), st.integers(0, 99))
