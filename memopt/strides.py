@@ -11,7 +11,18 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["MOST_RUNS", "Strided", "Strides", "canonical", "extent", "has_gaps", "reshaped", "row_runs", "row_strides"]
+__all__ = [
+    "MOST_RUNS",
+    "Strided",
+    "Strides",
+    "canonical",
+    "extent",
+    "has_gaps",
+    "meet_themselves",
+    "reshaped",
+    "row_runs",
+    "row_strides",
+]
 
 Strides = tuple[int, ...]
 #: A value in more runs than this is not looked into run by run.
@@ -68,6 +79,16 @@ def row_runs(shape: Sequence[int], strides: Strides | None, most: int = MOST_RUN
     for dim, step in axes:
         starts = [start + i * step for start in starts for i in range(dim)]
     return [(start, i * run, run) for i, start in enumerate(starts)]
+
+
+def meet_themselves(shape: Sequence[int], strides: Strides) -> bool:
+    """Whether two elements may lie in one place: not if each stride is longer than all that smaller ones span."""
+    span = 0
+    for step, dim in sorted((step, dim) for dim, step in zip(shape, strides, strict=True) if dim > 1):
+        if step <= span:
+            return True
+        span += (dim - 1) * step
+    return False
 
 
 def has_gaps(shape: Sequence[int], strides: Strides | None) -> bool:

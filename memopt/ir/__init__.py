@@ -5,7 +5,7 @@ from memopt.ir.graph import Graph
 from memopt.ir.handle import Tensor
 from memopt.ir.inplace import InplaceNotes, InplacePlace, InplaceRequest
 from memopt.ir.names import nearest_names
-from memopt.ir.stepped import SteppedView, stepped_view, view_input, view_steps
+from memopt.ir.stepped import SteppedView, lies_as_view, stepped_view, view_input, view_steps
 from memopt.ir.storage import Buffer, Storage, Variable
 from memopt.ir.text import parse, print_graph
 from memopt.ir.value import Node, Use, Value
@@ -27,6 +27,7 @@ __all__ = [
     "Value",
     "Variable",
     "as_value",
+    "lies_as_view",
     "nearest_names",
     "parse",
     "print_graph",

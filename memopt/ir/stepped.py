@@ -13,7 +13,7 @@ from memopt.ir.value import Value
 from memopt.strides import Strided, Strides, canonical, row_strides
 from memopt.types import itemsize
 
-__all__ = ["SteppedView", "stepped_view", "view_input", "view_steps"]
+__all__ = ["SteppedView", "lies_as_view", "stepped_view", "view_input", "view_steps"]
 
 
 class SteppedView(NamedTuple):
@@ -58,3 +58,13 @@ def stepped_view(storage: Storage, value: Value) -> SteppedView | None:
     if found is None or steps is None:
         return None
     return SteppedView(found[1], steps.first, canonical(value.shape, steps.strides))
+
+
+def lies_as_view(storage: Storage, value: Value) -> bool:
+    """Whether `value` is stored where its elements are already, in the storage of what it is a view of."""
+    view, mine = stepped_view(storage, value), storage.variable(value)
+    if view is None:
+        return False
+    source = storage.variable(view.source)
+    offset = source.offset + view.first * itemsize(value.dtype)
+    return (source.buffer, offset, view.strides) == (mine.buffer, mine.offset, mine.strides)

@@ -4,7 +4,8 @@
 types are what the op infers.   4. `value.uses` is exact.   5. Control edges point backwards.   6. Every value is bound
 to one variable, every variable to one buffer, nothing is left over.   7. An update's output is bound to its input's
 variable, and nobody reads the old value's bytes after the update.   8. Outputs belong to the graph.   9. A variable in
-strides holds one value, which is a view and steps through its source's bytes just so.
+strides holds one value, which is a view and steps through its source's bytes just so, or is written there: then no two
+elements share bytes.
 
 Whether values that share bytes are ever live together is not a rule of the graph but of the plan: `memopt.validate`.
 """
@@ -13,10 +14,10 @@ from __future__ import annotations
 
 from memopt.errors import TypeInferenceError, VerifyError
 from memopt.ir.graph import Graph
-from memopt.ir.stepped import stepped_view
+from memopt.ir.stepped import lies_as_view
 from memopt.ir.storage import Storage, Variable
 from memopt.ir.value import Node, Use, Value
-from memopt.types import itemsize
+from memopt.strides import canonical, meet_themselves
 
 __all__ = ["verify"]
 
@@ -125,18 +126,19 @@ def _check_storage(graph: Graph) -> None:
 
 
 def _check_strides(storage: Storage, variable: Variable) -> None:
-    """The one value of `variable` is a view, and lies in its source's storage as its op says."""
-    values = storage.values_of(variable)
-    view = stepped_view(storage, values[0])
-    if len(values) == 1 and view is not None:
-        source = storage.variable(view.source)
-        offset = source.offset + view.first * itemsize(values[0].dtype)
-        if (source.buffer, offset, view.strides) == (variable.buffer, variable.offset, variable.strides):
-            return
-    raise VerifyError(
-        f"variable {variable.name} lies at byte {variable.offset} of buffer {variable.buffer.name} in strides "
-        f"{list(variable.strides or ())}, but it is no such view of a value that is stored there"
-    )
+    """The one value of `variable` lies in its source's storage as its op says, or no two of its elements meet."""
+    value, *others = storage.values_of(variable)
+    strides = variable.strides or ()
+    if others or canonical(value.shape, strides if len(strides) == len(value.shape) else None) != variable.strides:
+        raise VerifyError(
+            f"variable {variable.name} lies in strides {list(strides)}, which are not those of one value of type "
+            f"{value.type}"
+        )
+    if not lies_as_view(storage, value) and meet_themselves(value.shape, strides):
+        raise VerifyError(
+            f"variable {variable.name} lies at byte {variable.offset} of buffer {variable.buffer.name} in strides "
+            f"{list(strides)}, but %{value.name} is no such view of a value that is stored there, and elements overlap"
+        )
 
 
 def _check_updates(graph: Graph, steps: dict[Node, int]) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from memopt.lowering.program import Call, Free, Instruction, Operand, Rebind, Result, Transfer
 from memopt.lowering.scope import Draft
-from memopt.strides import extent
+from memopt.strides import extent, row_runs
 from memopt.types import itemsize
 
 __all__ = ["split_at_gaps"]
@@ -73,23 +73,31 @@ def _collect(
 
     def add(operand: Operand | None, position: int, writes: bool) -> None:
         if operand is not None:
-            size = extent(shapes[operand.value], operand.strides) * itemsize(operand.placement.dtype)
-            high = operand.offset + size
-            touches.setdefault(operand.buffer, []).append(_Touch(position, writes, operand.offset, high))
+            found = touches.setdefault(operand.buffer, [])
+            for low, high in _ranges(operand, shapes[operand.value], writes):
+                found.append(_Touch(position, writes, low, high))
 
     for position, instruction in enumerate(instructions):
         if isinstance(instruction, Call):
             for operand in instruction.inputs:
                 add(operand, position, False)
             for operand in instruction.outputs:
-                if operand is not None and operand.strides is None:  # a view in strides writes nothing
-                    add(operand, position, True)
+                add(operand, position, True)
         elif isinstance(instruction, Transfer):
             add(instruction.source, position, False)
             add(instruction.target, position, True)
     for result in results:
         add(result.operand, len(instructions), False)
     return touches
+
+
+def _ranges(operand: Operand, shape: tuple[int, ...], writes: bool) -> list[tuple[int, int]]:
+    """The bytes of an operand: run by run, or for a read of very many runs from the first to the last."""
+    size = itemsize(operand.placement.dtype)
+    runs = row_runs(shape, operand.strides)
+    if runs is None:
+        runs = [] if writes else [(0, 0, extent(shape, operand.strides))]
+    return [(operand.offset + at * size, operand.offset + (at + count) * size) for at, _, count in runs]
 
 
 def _cuts(touches: Sequence[_Touch]) -> list[int]:

@@ -21,7 +21,7 @@ from memopt.lowering.placement import Choice, choose, kernel_query
 from memopt.lowering.program import Call, Instruction, Operand, Program, Result, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope
 from memopt.lowering.transfers import Transfers
-from memopt.ops import DEFAULT_LAYOUT, scratch_limit
+from memopt.ops import DEFAULT_LAYOUT, choose_calls, scratch_bytes, scratch_limit
 from memopt.pipeline import Decision
 
 __all__ = ["TRANSFER_POLICIES", "LoweringOptions", "lower"]
@@ -132,11 +132,12 @@ class _Lowering:
         for copy in self.outputs.taken:
             self.transfers.forget(copy)
         self.outputs.taken.clear()
-        device, strides = self.machine.device(choice.device), tuple(None if o is None else o.strides for o in inputs)
-        query = kernel_query(node, device, choice.layout, self.options.scratch_bytes, strides)
-        writes = not any(o is not None and o.strides is not None for o in operands)
-        host_call = writes and node.spec.kernel_for(query) is None
-        scratch = 0 if host_call or not writes else node.spec.workspace(query)
+        strides = tuple(tuple(None if o is None else o.strides for o in side) for side in (inputs, operands))
+        device, most = self.machine.device(choice.device), self.options.scratch_bytes
+        query = kernel_query(node, device, choice.layout, most, (strides[0], strides[1]))
+        calls = None if self.outputs.viewed else choose_calls(node.spec, query)
+        host_call = calls is None and not self.outputs.viewed
+        scratch = 0 if calls is None else scratch_bytes(node.spec, query)
         self.instructions.append(
             Call(
                 node.name, node.op, choice.device, choice.layout, inputs, operands, scratch, host_call, choice.fallback

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memopt.devices import Placement
-from memopt.ir import Node, Value, Variable, view_input, view_steps
+from memopt.ir import Node, Value, Variable, lies_as_view, view_input, view_steps
 from memopt.lowering.placement import Choice
 from memopt.lowering.program import Operand, Rebind, TransferPolicy
 from memopt.lowering.scope import Draft, Location, Scope, is_odd, placed_bytes
@@ -57,13 +57,14 @@ class _Wanted(NamedTuple):
 @dataclass(slots=True)
 class Outputs:
     """Places outputs under one policy. `turns` collects what became of shares, `taken` the copies that outputs
-    overwrite.
+    overwrite; `viewed` says whether the last node made views in strides, for which no kernel runs.
     """
 
     scope: Scope
     policy: TransferPolicy
     turns: list[Turn] = field(default_factory=list)
     taken: list[Location] = field(default_factory=list)
+    viewed: bool = False
 
     def place(
         self, node: Node, choice: Choice, inputs: tuple[Operand | None, ...], copies: Mapping[Variable, Location]
@@ -73,6 +74,7 @@ class Outputs:
         """
         operands: list[Operand | None] = [None] * len(node.outputs)
         rebinds: list[Rebind] = []
+        self.viewed = False
         for index, value in node.real_outputs:
             variable = self.scope.graph.storage.variable(value)
             copy = copies.get(variable)
@@ -82,15 +84,16 @@ class Outputs:
             stepped = self._stepped(want, inputs, copies)
             if stepped is not None:
                 place = after = stepped
+                self.viewed = self.viewed or stepped.strides is not None
             elif variable.strides is not None:
-                place = after = self._fresh(variable.name, Location(-1, 0, placement), want.size, want.size)
+                place = after = self._apart(want, inputs)
             elif copy is not None and self.policy == "publish":
                 place = after = self._into_copy(want, copy, inputs)
             else:
                 place = self._into_outer(want, inputs, copies)
                 after = copy if copy is not None and self.policy == "fluid-1.5" else place
             operands[index] = place.operand(variable.name, value.name)
-            self.scope.bind(variable, after, self.scope.graph.storage.extent_bytes(value) if stepped else value.nbytes)
+            self.scope.bind(variable, after, self.scope.graph.storage.extent_bytes(value))
             if copy is not None and self.policy != "outer":
                 target = after.operand(variable.name, value.name)
                 rebinds.append(Rebind(node.name, variable.name, target, self.policy))
@@ -104,11 +107,11 @@ class Outputs:
         """
         storage = self.scope.graph.storage
         found, variable = view_input(want.value), storage.variable(want.value)
-        if found is None:
+        if found is None or not lies_as_view(storage, want.value):
             return None
         index, source = found
         lender, operand = storage.variable(source), inputs[index]
-        if lender.buffer is not variable.buffer or (variable.strides is None and lender.strides is None):
+        if variable.strides is None and lender.strides is None:
             return None
         reason = None
         steps = None if operand is None else view_steps(want.value, operand.strides)
@@ -122,6 +125,26 @@ class Outputs:
             return None
         offset = operand.offset + steps.first * itemsize(operand.placement.dtype)
         return Location(operand.buffer, offset, want.placement, variable.strides)
+
+    def _apart(self, want: _Wanted, inputs: tuple[Operand | None, ...]) -> Location:
+        """Where an output lies that is written in strides, as a part of what it is joined to."""
+        scope, variable = self.scope, self.scope.graph.storage.variable(want.value)
+        size = scope.graph.storage.extent_bytes(want.value)
+        holder = scope.holder(variable, size)
+        place = Location(*(holder or (-1, variable.offset)), want.placement, variable.strides)
+        if is_odd(want.placement, want.value):
+            reason: str | None = f"the kernel makes {want.placement}"
+        elif holder is not None:
+            reason = self._why_not(want._replace(size=size), place, inputs)
+        else:
+            reason = "the lender's bytes are elsewhere by now" if scope.holders.get(variable.buffer) else None
+        if reason is not None:
+            self.turns.append(Turn(want.value, False, f"share dissolved: {reason}", want.size))
+            return self._fresh(variable.name, Location(-1, 0, want.placement), want.size, want.size)
+        if holder is None:
+            return self._fresh(variable.name, place, size, scope.nominal_bytes(variable.buffer))
+        scope.grow(place.buffer, place.offset + size)
+        return place
 
     def _into_copy(self, want: _Wanted, copy: Location, inputs: tuple[Operand | None, ...]) -> Location:
         there = Location(copy.buffer, copy.offset, want.placement)
@@ -188,14 +211,34 @@ class Outputs:
             return f"the lender's bytes are on {draft.device}, the kernel runs on {device}"
         if draft.home is not None and want.placement != draft.home:
             return f"the parameter lies there as {draft.home}, the kernel makes {want.placement}"
-        if want.size != want.value.nbytes and (there.offset or want.size > want.value.nbytes):
+        if there.strides is None and want.size != want.value.nbytes and (there.offset or want.size > want.value.nbytes):
             return f"{want.placement} takes {want.size} bytes instead of {want.value.nbytes}"
         if not self.scope.fits(there.buffer, device, there.offset + want.size):
             return f"the lender has {max(draft.size, draft.limit)} bytes, {there.offset + want.size} are needed"
         for operand, value in zip(inputs, want.node.inputs, strict=True):
-            if operand is not None and value is not None and _unlike(want, there, operand, value):
+            if operand is not None and value is not None and self._unlike(want, there, (operand, value)):
                 return f"on {device} %{value.name} is {operand.placement}, the output {want.placement}: unlike bytes"
         return None
+
+    def _unlike(self, want: _Wanted, there: Location, read: tuple[Operand, Value]) -> bool:
+        """Whether input and output would overlap in another way than the graph says, because of how they are placed."""
+        operand, value = read
+        width = extent(value.shape, operand.strides) * itemsize(operand.placement.dtype)
+        if (
+            operand.buffer != there.buffer
+            or operand.offset >= there.offset + want.size
+            or there.offset >= operand.offset + width
+        ):
+            return False
+        if operand.placement.layout != want.placement.layout:
+            return True
+        if operand.strides is not None or there.strides is not None:
+            mine, theirs = (self.scope.graph.storage.variable(one) for one in (want.value, value))
+            planned = mine.buffer is theirs.buffer and operand.offset - there.offset == theirs.offset - mine.offset
+            return not planned or (operand.strides, there.strides) != (theirs.strides, mine.strides)
+        if value.nbytes == want.value.nbytes:
+            return width != want.size
+        return width != value.nbytes or want.size != want.value.nbytes or operand.placement.layout != DEFAULT_LAYOUT
 
     def _spoilt(self, want: _Wanted, there: Location, variable: Variable) -> str | None:
         """Why the output would spoil a value that is needed later: both have the same content, but not as placed."""
@@ -212,25 +255,9 @@ class Outputs:
 
     def _fresh(self, name: str, there: Location, size: int, limit: int) -> Location:
         draft = Draft(name, there.placement.device, "arena", there.offset + size, limit)
-        return Location(self.scope.new_buffer(draft), there.offset, there.placement)
+        return Location(self.scope.new_buffer(draft), there.offset, there.placement, there.strides)
 
 
 def _canonical(value: Value, steps: Strided | None) -> Strides | None:
     """The strides in which `value` would lie; () if it is no such view."""
     return () if steps is None else canonical(value.shape, steps.strides)
-
-
-def _unlike(want: _Wanted, there: Location, operand: Operand, value: Value) -> bool:
-    """Whether input and output would overlap in another way than the graph says, because of how they are placed."""
-    width = extent(value.shape, operand.strides) * itemsize(operand.placement.dtype)
-    if (
-        operand.buffer != there.buffer
-        or operand.offset >= there.offset + want.size
-        or there.offset >= operand.offset + width
-    ):
-        return False
-    if operand.placement.layout != want.placement.layout or operand.strides is not None:
-        return True
-    if value.nbytes == want.value.nbytes:
-        return width != want.size
-    return width != value.nbytes or want.size != want.value.nbytes or operand.placement.layout != DEFAULT_LAYOUT

@@ -21,6 +21,9 @@ from memopt.types import TensorType
 __all__ = ["Choice", "choose", "kernel_query", "resolve_devices"]
 
 
+_Steps = tuple[Strides | None, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Where a node runs and what its kernel takes and makes. `inputs[i]` is None for an input whose bytes nobody
@@ -81,9 +84,9 @@ def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) 
 
 
 def kernel_query(
-    node: Node, device: Device, layout: str, scratch_limit: int, strides: tuple[Strides | None, ...] = ()
+    node: Node, device: Device, layout: str, scratch_limit: int, strides: tuple[_Steps, _Steps] = ((), ())
 ) -> KernelQuery:
-    """What `node`'s op is asked for on `device`: types as placed there, shapes logical, `strides` of the inputs."""
+    """What `node`'s op is asked for on `device`: types as placed there, shapes logical; `strides` of inputs, outputs."""
 
     def placed(type: TensorType | None) -> TensorType | None:
         return None if type is None else type.with_dtype(device.kernel_dtype(type.dtype))
@@ -94,7 +97,7 @@ def kernel_query(
         node.attrs,
         layout,
         scratch_limit,
-        strides if any(one is not None for one in strides) else (),
+        *(steps if any(one is not None for one in steps) else () for steps in strides),
     )
 
 

@@ -1,7 +1,7 @@
 """From a plan's instructions to the machine's rows: which kernel, on which addresses.
 
-Holds true: a row stands for one `call` or `transfer`; `rebind` and `free` move no bytes and have none, nor has a call
-that makes views in strides. A transfer is
+Holds true: a row stands for one `call` or `transfer`, or for one item of it (`memopt.ops.items`); `rebind` and `free`
+move no bytes and have none, nor has a call that makes views in strides. A transfer is
 the op that does the same (`Identity`, `Cast`, `Transpose`), so that there is one implementation of each.
 """
 
@@ -17,12 +17,13 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from memopt.errors import ExecutionError
+from memopt.ir import view_input, view_steps
 from memopt.lowering import Call, Operand, Transfer, kernel_query
-from memopt.ops import DEFAULT_LAYOUT, KernelCall, KernelQuery, OpSpec, get_op
+from memopt.ops import DEFAULT_LAYOUT, Calls, KernelCall, KernelQuery, OpSpec, choose_calls, get_op
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
 from memopt.runtime.sanitizer import checked_reference
-from memopt.strides import extent
+from memopt.strides import canonical, extent
 from memopt.types import TensorType, itemsize
 
 __all__ = ["Row", "make_rows", "operand_view", "stored_shape"]
@@ -66,33 +67,54 @@ def operand_view(plan: MemoryPlan, regions: Regions, operand: Operand, shape: tu
 def make_rows(plan: MemoryPlan, regions: Regions) -> list[Row]:
     """The rows of a plan over the given regions."""
     maker = _RowMaker(plan, regions)
-    rows = []
+    rows: list[Row] = []
     for position, instruction in enumerate(plan.program.instructions):
         if isinstance(instruction, Call):
-            if not any(o is not None and o.strides is not None for o in instruction.outputs):
-                rows.append(maker.call(position, instruction))
+            if not makes_views(plan, instruction):
+                rows += maker.call(position, instruction)
         elif isinstance(instruction, Transfer):
-            rows.append(maker.transfer(position, instruction))
+            rows += maker.transfer(position, instruction)
     return rows
+
+
+def makes_views(plan: MemoryPlan, call: Call) -> bool:
+    """Whether the call has an output in strides that lies where its op says that it is a view of its input: then all of
+    its outputs do (the validator sees to that), and no kernel runs.
+    """
+    node = plan.graph.node(call.node)
+    for value, output in zip(node.outputs, call.outputs, strict=True):
+        found = None if value is None else view_input(value)
+        if value is None or output is None or output.strides is None or found is None:
+            continue
+        source = call.inputs[found[0]]
+        steps = None if source is None else view_steps(value, source.strides)
+        if source is None or steps is None or source.placement != output.placement:
+            continue
+        offset = source.offset + steps.first * itemsize(source.placement.dtype)
+        where = source.buffer, offset, canonical(value.shape, steps.strides)
+        if where == (output.buffer, output.offset, canonical(value.shape, output.strides)):
+            return True
+    return False
 
 
 class _RowMaker:
     def __init__(self, plan: MemoryPlan, regions: Regions) -> None:
         self.plan, self.regions = plan, regions
 
-    def call(self, position: int, call: Call) -> Row:
+    def call(self, position: int, call: Call) -> list[Row]:
         node = self.plan.graph.node(call.node)
         device = self.plan.machine.device(call.device)
         strides = tuple(None if o is None else o.strides for o in call.inputs)
-        query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit, strides)
+        out_strides = tuple(None if o is None else o.strides for o in call.outputs)
+        query = kernel_query(node, device, call.layout, self.plan.program.scratch_limit, (strides, out_strides))
         label = f"instruction {position} (call {call.node} ({call.op}) on {call.device})"
         shapes = (
             tuple(None if v is None else v.shape for v in node.inputs),
             tuple(None if v is None else v.shape for v in node.outputs),
         )
-        return self._row(position, label, node.spec, query, (call.inputs, call.outputs), shapes)
+        return self._rows(position, label, node.spec, query, (call.inputs, call.outputs), shapes)
 
-    def transfer(self, position: int, move: Transfer) -> Row:
+    def transfer(self, position: int, move: Transfer) -> list[Row]:
         value = self.plan.graph.value(move.source.value)
         have, want = move.source.placement, move.target.placement
         label = f"instruction {position} (transfer {move.kind} of %{value.name})"
@@ -107,7 +129,7 @@ class _RowMaker:
             spec, attrs = get_op("Identity"), {}
         query = KernelQuery((source,), (target,), spec.complete_attrs(attrs), strides=(move.source.strides,))
         operands = (self._plain(move.source),), (self._plain(move.target),)
-        return self._row(position, label, spec, query, operands, ((source.shape,), (target.shape,)))
+        return self._rows(position, label, spec, query, operands, ((source.shape,), (target.shape,)))
 
     @staticmethod
     def _plain(operand: Operand) -> Operand:
@@ -116,7 +138,7 @@ class _RowMaker:
         plain = type(placement)(placement.device, placement.dtype, DEFAULT_LAYOUT)
         return replace(operand, placement=plain)
 
-    def _row(
+    def _rows(
         self,
         position: int,
         label: str,
@@ -124,25 +146,38 @@ class _RowMaker:
         query: KernelQuery,
         operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
         shapes: tuple[Sequence[tuple[int, ...] | None], Sequence[tuple[int, ...] | None]],
+    ) -> list[Row]:
+        calls = choose_calls(spec, query)
+        if calls is None:
+            return [Row(position, label, None, (), self._host_call(label, spec, query, operands, shapes))]
+        return [self._row(position, label, calls, item, operands) for item in range(calls.times)]
+
+    def _row(
+        self,
+        position: int,
+        label: str,
+        calls: Calls,
+        item: int,
+        operands: tuple[Sequence[Operand | None], Sequence[Operand | None]],
     ) -> Row:
-        kernel = spec.kernel_for(query)
-        if kernel is None:
-            return Row(position, label, None, (), self._host_call(label, spec, query, operands, shapes))
-        addresses = []
+        """One kernel call, of item number `item`."""
+        kernel, addresses = calls.call, []
         for arg in kernel.arrays:
             size = itemsize(arg.dtype) * math.prod(arg.shape)
             if arg.role == "scratch":
                 device = next(o.placement.device for o in (*operands[1], *operands[0]) if o is not None)
                 addresses.append(self.regions[device, "scratch"].address_of(0, size, f"{label}: scratch"))
                 continue
-            operand = operands[0 if arg.role == "in" else 1][arg.index]
+            side = 0 if arg.role == "in" else 1
+            operand, steps = operands[side][arg.index], (calls.in_steps, calls.out_steps)[side]
             if operand is None:
                 raise ExecutionError(
                     f"{label}: the kernel {kernel.kernel} asks for {arg.role} {arg.index}, which is absent"
                 )
             slot = self.plan.slots[operand.buffer]
             region, what = self.regions[slot.device, slot.space], f"{label}: {arg.role}put {arg.index}"
-            addresses.append(region.address_of(slot.offset + operand.offset, size, what))
+            skip = item * steps[arg.index] * itemsize(operand.placement.dtype) if steps else 0
+            addresses.append(region.address_of(slot.offset + operand.offset + skip, size, what))
         return Row(position, label, kernel, tuple(addresses))
 
     def _host_call(

@@ -47,19 +47,22 @@ class Sanitizer:
 
     def run(self, rows: Sequence[Row], step: Callable[[int], None]) -> None:
         """Run every row through `step(index)`, checking before and after."""
-        by_instruction = {row.instruction: index for index, row in enumerate(rows)}
+        by_instruction: dict[int, list[int]] = {}
+        for index, row in enumerate(rows):  # several where a call is done item by item
+            by_instruction.setdefault(row.instruction, []).append(index)
         for position, instruction in enumerate(self.plan.program.instructions):
             if isinstance(instruction, Free):
                 self._free(position, instruction.buffer)
             if position not in by_instruction:
                 continue
-            index = by_instruction[position]
+            label = rows[by_instruction[position][0]].label
             reads, writes = _accesses(instruction)
             for operand, value in reads:
-                self._check_read(rows[index].label, operand, value)
+                self._check_read(label, operand, value)
             before = self._pinned_bytes(writes)
-            step(index)
-            self._check_pinned(rows[index].label, before)
+            for index in by_instruction[position]:
+                step(index)
+            self._check_pinned(label, before)
             for operand, value in writes:
                 self._own(operand, value)
 
