@@ -64,14 +64,14 @@ class Feeds:
         `out` are the arrays to be filled; `returned` says which output lies in which feed's bytes at the end.
         """
         reasons = {feed.name: self._why_copied(feed, arrays[feed.name], copy) for feed in self.entries}
-        for name, array in arrays.items():
-            for output, target in out.items() if not reasons[name] else ():
-                stays = returned.get(output) == name and same_bytes(array, target)
-                if not stays and np.may_share_memory(array, target):
+        for name, reason in reasons.items():
+            for output, target in out.items() if not reason else ():
+                stays = returned.get(output) == name and same_bytes(arrays[name], target)
+                if not stays and np.may_share_memory(arrays[name], target):
                     reasons[name] = f"it shares memory with out={output!r}"
         for feed in self.entries:
             if feed.use.taken_by and not reasons[feed.name]:
-                others = {f"feed %{name}": array for name, array in arrays.items() if not reasons[name]}
+                others = {f"feed %{name}": arrays[name] for name, why in reasons.items() if not why}
                 others |= {f"parameter %{name}": array for name, array in self._params.items()}
                 del others[f"feed %{feed.name}"]
                 reasons[feed.name] = _sharing(arrays[feed.name], others)

@@ -330,3 +330,11 @@ def test_checksums_see_every_byte_and_its_place(size, dtype):
         other = array.copy()
         other[[0, -1]] = other[[-1, 0]]
         assert checksum(other) != checksum(array)
+
+
+def test_a_plan_that_forgets_a_feed_is_no_crash():
+    plan = compile(chain(), validate=False)
+    program = dataclasses.replace(plan.program, feeds=())
+    broken = dataclasses.replace(plan, program=program)
+    assert validate(broken, findings="return")
+    assert broken.run({"x": feed()}).feeds == {}
