@@ -212,10 +212,9 @@ def _concat_rows(count):
             if at >= width:
                 break
             part, size, step = parts[k], numbers[2 + 2 * k], numbers[3 + 2 * k]
-            for i in range(rows):
-                to, row = out[i * width + at : i * width + at + size], part[i * step : i * step + size]
-                if to.ctypes.data != row.ctypes.data:  # else it was made where it belongs
-                    _move(to, row)
+            made_there = out[at:].ctypes.data == part.ctypes.data and (step == width or rows == 1)
+            if not made_there:
+                _rows(out, part, rows, size, width, step, at, 0)
             at += size
         return STATUS_OK
 
