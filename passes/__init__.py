@@ -41,15 +41,24 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-_SHARING: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
 _REWRITING: tuple[Pass, ...] = (FoldPad(), FuseConvAdd(), FuseElementwise())
+_IN_PLACE_FIRST: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
+_VIEWS_FIRST: tuple[Pass, ...] = (ShareViews(), *_IN_PLACE_FIRST)
+_CONCAT_FIRST: tuple[Pass, ...] = (ShareViews(), ShareConcat(), InplaceShare())
 
 #: Sharing to the limit: any input in place, views in strides, Concat by view, and then what in place the joined parts
 #: can be together. Reuse across ops adds nothing to what packing does.
-BEST: tuple[Pass, ...] = (LowestPeak((_SHARING, (ShareViews(), *_SHARING))),)
+BEST: tuple[Pass, ...] = (LowestPeak((_IN_PLACE_FIRST, _CONCAT_FIRST, _VIEWS_FIRST)),)
 #: The graph itself, rewritten so that there is less to hold; then as `best`.
 FUSE: tuple[Pass, ...] = (
-    LowestPeak((_SHARING, (ShareViews(), *_SHARING), (*_REWRITING, *_SHARING), (*_REWRITING, ShareViews(), *_SHARING))),
+    LowestPeak(
+        (
+            _IN_PLACE_FIRST,
+            _CONCAT_FIRST,
+            _VIEWS_FIRST,
+            *((*_REWRITING, *chain) for chain in (_IN_PLACE_FIRST, _CONCAT_FIRST, _VIEWS_FIRST)),
+        )
+    ),
 )
 
 STRATEGIES: dict[str, tuple[Pass, ...]] = {

@@ -2,10 +2,11 @@
 
 Holds true: `root(value)` is `(r, d)` where `r` is no view, and `value`'s bytes are `r`'s bytes from `d` on, unchanged
 and in order. `runs(value)` goes on through joins (`Concat`): it cuts the value into the fewest runs of bytes of values
-that are neither views nor joined. Two values hold the same content in bytes that both cover if their runs say so;
-`agree` asks that. What a value *holds* is said here; where it is *stored* is `graph.storage`, which counts in one case:
-a value that is stored in strides covers, from its first to its last element, bytes of the value that it is a view of,
-and is said to hold those. Linear in nodes and runs.
+that are neither views nor joined, at most `MOST_RUNS`. What a value *holds* is said here; where it is *stored* is
+`graph.storage`, which counts where a value is stored in strides: `placed(value)` says what lies in the bytes from its
+first to its last element, gaps left out. A view of very many runs is said to hold all bytes between as well. Two values
+hold the same content in bytes that both cover if what is placed there says so; `agree` asks that. Linear in nodes and
+runs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from memopt.ir import Graph, Storage, Value, stepped_view
+from memopt.ir import Graph, Storage, Value, lies_as_view, stepped_view
+from memopt.strides import MOST_RUNS, Strided, Strides, canonical, row_runs, row_strides
 from memopt.types import itemsize
 
-__all__ = ["Aliases", "Run", "analyze_aliases", "joined_at", "joined_in", "view_in", "view_source"]
+__all__ = [
+    "Aliases",
+    "JoinedPart",
+    "Run",
+    "analyze_aliases",
+    "joined_at",
+    "joined_in",
+    "view_in",
+    "view_source",
+]
 
 
 class Run(NamedTuple):
@@ -65,19 +76,56 @@ def view_in(storage: Storage, value: Value) -> tuple[Value, int] | None:
     return None if view.strides is not None else (view.source, view.first * itemsize(value.dtype))
 
 
-def joined_in(storage: Storage, value: Value) -> list[tuple[int, Value, int]]:
-    """As `joined_at`, without inputs that are stored in strides."""
-    return [part for part in joined_at(value) if storage.variable(part[1]).strides is None]
+class JoinedPart(NamedTuple):
+    """Input number `number` of a join, `source`, begins `offset` bytes after the result and steps on by `strides`
+    (canonical), as the result is stored.
+    """
+
+    number: int
+    source: Value
+    offset: int
+    strides: Strides | None
+
+
+def joined_in(storage: Storage, value: Value) -> list[JoinedPart]:
+    """Where the non-empty inputs that `value` joins belong in its storage."""
+    return _parts(value, storage.variable(value).strides)
+
+
+def _parts(value: Value, strides: Strides | None) -> list[JoinedPart]:
+    node = value.producer
+    join = None if node is None else node.spec.join_of(value.index)
+    if node is None or join is None:
+        return []
+    found = []
+    types, size = (node.input_types, node.output_types, node.attrs), itemsize(value.dtype)
+    for index, source in enumerate(node.inputs):
+        if source is None or not source.nbytes or source.dtype != value.dtype:
+            continue
+        steps: Strided | None = None
+        if join.strides is not None:
+            steps = join.strides(*types, index, row_strides(value.shape) if strides is None else strides)
+        elif strides is None:
+            offset = join.byte_offset(*types, index)
+            steps = None if offset is None else Strided(offset // size, row_strides(source.shape))
+        if steps is not None:
+            found.append(JoinedPart(index, source, steps.first * size, canonical(source.shape, steps.strides)))
+    return found
 
 
 class Aliases:
-    """The root of each value, the values of each root, both in the order of definition, and the runs of each value."""
+    """The root of each value, the values of each root, both in the order of definition, the runs of each value, and
+    what lies where it is stored.
+    """
 
-    def __init__(self, roots: dict[Value, tuple[Value, int]], runs: dict[Value, tuple[Run, ...]]) -> None:
-        self._roots, self._runs = roots, runs
+    def __init__(self, graph: Graph) -> None:
+        self._storage = graph.storage
+        self._roots: dict[Value, tuple[Value, int]] = {}
+        self._runs: dict[Value, tuple[Run, ...]] = {}
+        self._placed: dict[Value, tuple[Run, ...]] = {}
         self._views: dict[Value, list[Value]] = {}
-        for value, (root, _) in roots.items():
-            self._views.setdefault(root, []).append(value)
+        for value in graph.values:
+            self._enter(value)
 
     def root(self, value: Value) -> tuple[Value, int]:
         """`(root, offset in bytes)`; a value that is no view is its own root."""
@@ -88,72 +136,111 @@ class Aliases:
         return tuple(self._views[self._roots[value][0]])
 
     def runs(self, value: Value) -> tuple[Run, ...]:
-        """What the value's bytes are, without gaps and in order; none if it has no bytes."""
+        """What the value's bytes are, in its own order and without gaps; none if it has no bytes."""
         return self._runs[value]
 
-    def lay(self, value: Value, source: Value, low: int, num_bytes: int) -> tuple[Run, ...]:
-        """`value` is stored in strides, over bytes `[low, low + num_bytes)` of `source`. Returns its runs before."""
-        before = self._runs[value]
-        self._runs[value] = tuple(_cut(self._runs[source], low, low + num_bytes, -low))
-        return before
+    def placed(self, value: Value) -> tuple[Run, ...]:
+        """What lies where the value is stored, counted from its first byte, gaps left out."""
+        return self._placed[value]
 
-    def take_back(self, value: Value, runs: tuple[Run, ...]) -> None:
-        """Undo `lay`."""
-        self._runs[value] = runs
+    def place(self, value: Value) -> None:
+        """The storage of `value` was changed: its strides, or whether it lies as a view."""
+        self._placed[value] = self._lies(value)
 
     def agree(self, a: Value, b: Value, shift: int) -> bool:
         """Whether both hold the same content in all bytes that both cover, `b` starting at byte `shift` of `a`."""
-        runs_a, runs_b = self._runs[a], self._runs[b]
+        runs_a, runs_b = self._placed[a], self._placed[b]
         low, high = max(0, shift), min(_end(runs_a), shift + _end(runs_b))
         if low >= high:
             return True
-        i, j = _run_at(runs_a, low), _run_at(runs_b, low - shift)
+        i, j = max(_run_at(runs_a, low), 0), max(_run_at(runs_b, low - shift), 0)
         while i < len(runs_a) and j < len(runs_b):
             run_a, run_b = runs_a[i], runs_b[j]
             if max(run_a.low, run_b.low + shift) >= high:
                 break
-            if run_a.root is not run_b.root or run_a.at - run_a.low != run_b.at - run_b.low - shift:
-                return False
             ends = run_a.high, run_b.high + shift
+            if max(run_a.low, run_b.low + shift) < min(ends) and (
+                run_a.root is not run_b.root or run_a.at - run_a.low != run_b.at - run_b.low - shift
+            ):
+                return False
             i, j = i + (ends[0] <= ends[1]), j + (ends[1] <= ends[0])
         return True
+
+    def _enter(self, value: Value) -> None:
+        storage = self._storage
+        source = None if storage.variable(value).strides is not None else view_in(storage, value)
+        if source is None:
+            self._roots[value] = (value, 0)
+            self._runs[value] = self._stepped(value) or self._joined(value)
+        else:
+            (lender, low), placed = source, self._placed[source[0]]
+            root, offset = self._roots[lender]
+            self._roots[value] = (root, offset + low)
+            found = _cut(placed, low, low + value.nbytes, -low)
+            whole = sum(run.high - run.low for run in found) == value.nbytes
+            self._runs[value] = tuple(found) if whole else (Run(0, value.nbytes, value, 0),)
+        self._placed[value] = self._lies(value)
+        self._views.setdefault(self._roots[value][0], []).append(value)
+
+    def _stepped(self, value: Value) -> tuple[Run, ...] | None:
+        """The runs of a value that is stored as a view in strides, if they are not too many."""
+        view = stepped_view(self._storage, value) if lies_as_view(self._storage, value) else None
+        rows = None if view is None else row_runs(value.shape, view.strides)
+        if view is None or rows is None:
+            return None
+        size, placed = itemsize(value.dtype), self._placed[view.source]
+        found: list[Run] = []
+        for at, element, count in rows:
+            low = (view.first + at) * size
+            found += _cut(placed, low, low + count * size, element * size - low)
+        whole = sum(run.high - run.low for run in found) == value.nbytes
+        return tuple(_merged(found)) if whole and len(found) <= MOST_RUNS else None
+
+    def _joined(self, value: Value) -> tuple[Run, ...]:
+        """The runs of a value that is no view: those of the inputs that it joins, and its own bytes between them."""
+        own = (Run(0, value.nbytes, value, 0),) if value.nbytes else ()
+        size = itemsize(value.dtype)
+        parts: list[tuple[int, Value, int, int]] = []
+        for part in _parts(value, None):
+            rows = row_runs(part.source.shape, part.strides)
+            if rows is None or len(parts) + len(rows) > MOST_RUNS:
+                return own
+            for at, element, count in rows:
+                parts.append((part.offset + at * size, part.source, element * size, count * size))
+        found: list[Run] = []
+        end = 0
+        for low, source, at, count in sorted(parts, key=lambda one: one[0]):
+            if low > end:
+                found.append(Run(end, low, value, end))
+            found += _cut(self._runs[source], at, at + count, low - at)
+            end = low + count
+        if end < value.nbytes:
+            found.append(Run(end, value.nbytes, value, end))
+        return tuple(_merged(found)) if len(found) <= MOST_RUNS else own
+
+    def _lies(self, value: Value) -> tuple[Run, ...]:
+        strides = self._storage.variable(value).strides
+        if strides is None:
+            return self._runs[value]
+        size, rows = itemsize(value.dtype), row_runs(value.shape, strides)
+        if lies_as_view(self._storage, value):
+            view = stepped_view(self._storage, value)
+            assert view is not None, "it lies as a view"
+            low, placed = view.first * size, self._placed[view.source]
+            spans = [(at * size, (at + count) * size) for at, _, count in rows or ()]
+            spans = spans or [(0, self._storage.extent_bytes(value))]
+            return tuple(run for a, b in sorted(spans) for run in _cut(placed, low + a, low + b, -low))
+        runs = self._runs[value]
+        assert rows is not None, "what is written in strides has few runs"
+        found: list[Run] = []
+        for at, element, count in rows:
+            found += _cut(runs, element * size, (element + count) * size, (at - element) * size)
+        return tuple(sorted(found, key=lambda run: run.low))
 
 
 def analyze_aliases(graph: Graph) -> Aliases:
     """The aliases of all values of `graph`."""
-    roots: dict[Value, tuple[Value, int]] = {}
-    runs: dict[Value, tuple[Run, ...]] = {}
-    storage = graph.storage
-    for value in graph.values:
-        source = view_in(storage, value)
-        if storage.variable(value).strides is not None:
-            view = stepped_view(storage, value)
-            assert view is not None, "a value in strides is a view"
-            low = view.first * itemsize(value.dtype)
-            roots[value] = (value, 0)
-            runs[value] = tuple(_cut(runs[view.source], low, low + storage.extent_bytes(value), -low))
-        elif source is None:
-            roots[value] = (value, 0)
-            runs[value] = _joined(value, runs, storage)
-        else:
-            root, offset = roots[source[0]]
-            roots[value] = (root, offset + source[1])
-            runs[value] = tuple(_cut(runs[source[0]], source[1], source[1] + value.nbytes, -source[1]))
-    return Aliases(roots, runs)
-
-
-def _joined(value: Value, runs: dict[Value, tuple[Run, ...]], storage: Storage) -> tuple[Run, ...]:
-    """The runs of a value that is no view: those of the inputs that it joins, and its own bytes between them."""
-    found: list[Run] = []
-    at = 0
-    for _, source, offset in sorted(joined_in(storage, value), key=lambda part: part[2]):
-        if offset > at:
-            found.append(Run(at, offset, value, at))
-        found += _cut(runs[source], 0, source.nbytes, offset)
-        at = offset + source.nbytes
-    if at < value.nbytes:
-        found.append(Run(at, value.nbytes, value, at))
-    return tuple(_merged(found))
+    return Aliases(graph)
 
 
 def _cut(runs: tuple[Run, ...], low: int, high: int, move: int) -> list[Run]:

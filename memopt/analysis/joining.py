@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from memopt.analysis.alias import joined_in, view_in
+from memopt.analysis.alias import JoinedPart, joined_in, view_in
 from memopt.analysis.liveness import Kept
 from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.sharing import Reason, Verdict, where_read
+from memopt.analysis.spacing import Spacing, kernel_refusal, spaced, spacing_of
 from memopt.ir import Buffer, Graph, Node, Value
 
 __all__ = ["JoinPart", "walk_joins"]
@@ -35,14 +37,13 @@ _ALL_SUBSETS = 5
 
 @dataclass(frozen=True, slots=True)
 class JoinPart:
-    """Input number `index` of `node` (at `step`), which lies at byte `offset` of `output` (None: it is no one run)."""
+    """Input number `index` of `node` (at `step`), which joins it to `output`."""
 
     node: Node
     step: int
     output: Value
     input: Value
     index: int
-    offset: int | None
 
     @property
     def subject(self) -> tuple[str, str]:
@@ -64,16 +65,21 @@ class _Join:
         self.verdicts[part] = Verdict(accepted, reason, text, part.input.nbytes)
 
 
+Refusal = tuple[Reason, str]
+
 #: A style's own objection to putting these bodies together, or None.
 Objection = Callable[[Occupancy, Sequence[Body]], "tuple[Reason, str] | None"]
 
 
 @dataclass(slots=True)
 class _Move:
-    """A buffer that can be put together with the result's, and the parts that this brings to their places."""
+    """A buffer that can be put together with the result's, taken apart by `spacing`, and the parts that this brings to
+    their places.
+    """
 
     body: Body
     parts: list[JoinPart]
+    spacing: Spacing | None = None
 
 
 def walk_joins(graph: Graph, object_to: Objection = lambda occupancy, bodies: None) -> list[tuple[JoinPart, Verdict]]:
@@ -98,9 +104,8 @@ def _joins(graph: Graph) -> Iterator[_Join]:
         for number, output in node.real_outputs:
             if node.spec.join_of(number) is None or view_in(graph.storage, output) is not None:
                 continue
-            places = {index: offset for index, _, offset in joined_in(graph.storage, output)}
             inputs = [(i, value) for i, value in enumerate(node.inputs) if value is not None]
-            yield _Join([JoinPart(node, step, output, value, i, places.get(i)) for i, value in inputs])
+            yield _Join([JoinPart(node, step, output, value, i) for i, value in inputs])
 
 
 def _best_of(occupancy: Occupancy, joins: Sequence[_Join], object_to: Objection) -> _Join | None:
@@ -118,16 +123,29 @@ def _take(occupancy: Occupancy, join: _Join, object_to: Objection) -> bool:
     moves, _ = _choose(occupancy, join, object_to)
     if not moves:
         return False
+    places = _places(occupancy, join)
     for part in (part for move in moves for part in move.parts):
-        text = f"%{part.input.name} is made at byte {part.offset} of %{part.output.name}, and need not be copied there"
-        join.settle(part, True, Reason.JOINED, text)
+        place = places[part.index]
+        text = f"%{part.input.name} is made at byte {place.offset} of %{part.output.name}"
+        text += "" if place.strides is None else f", in strides {list(place.strides)}"
+        join.settle(part, True, Reason.JOINED, f"{text}, and need not be copied there")
+    for move in moves:
+        if move.spacing is not None:
+            occupancy.space(move.spacing)
+            occupancy.resize(move.body.buffer)
     occupancy.join([_result_body(occupancy, join), *(move.body for move in moves)])
     return True
 
 
 def _choose(occupancy: Occupancy, join: _Join, object_to: Objection) -> tuple[list[_Move], tuple[int, int]]:
     """The best set of moves now, with (the peak after it, minus the bytes that need no copy); refusals are noted."""
-    moves = _moves(occupancy, join)
+    with ExitStack() as stack:
+        return _choose_of(occupancy, join, object_to, _moves(occupancy, join, stack))
+
+
+def _choose_of(
+    occupancy: Occupancy, join: _Join, object_to: Objection, moves: list[_Move]
+) -> tuple[list[_Move], tuple[int, int]]:
     result = _result_body(occupancy, join)
     peak = occupancy.peak(occupancy.home(result.buffer))
     best: list[_Move] = []
@@ -184,37 +202,75 @@ def _may_change(verdict: Verdict) -> bool:
 # -- which moves are sound ----------------------------------------------------------------------------------------
 
 
-def _moves(occupancy: Occupancy, join: _Join) -> list[_Move]:
-    """The moves that are sound one by one and together; every part that is in none of them gets its refusal."""
-    result = _result_body(occupancy, join)
+def _places(occupancy: Occupancy, join: _Join) -> dict[int, JoinedPart]:
+    """Where the inputs belong, as the result lies now."""
+    found = joined_in(occupancy.graph.storage, join.parts[0].output)
+    return {place.number: place for place in found}
+
+
+def _moves(occupancy: Occupancy, join: _Join, stack: ExitStack) -> list[_Move]:
+    """The moves that are sound one by one and together; every part that is in none of them gets its refusal.
+
+    Until the stack is closed, what the moves take apart lies so.
+    """
+    result, places = _result_body(occupancy, join), _places(occupancy, join)
     moves: dict[Buffer, _Move] = {}
     for part in join.open:
-        refusal = _refusal(occupancy, part)
+        place = places.get(part.index)
+        refusal = _refusal(occupancy, part, place)
         if refusal is not None:
             join.settle(part, False, *refusal)
             continue
-        assert part.offset is not None
+        assert place is not None, "a refusal else"
         variable = occupancy.graph.storage.variable(part.input)
-        body = Body(variable.buffer, part.offset - variable.offset)
-        move = moves.get(variable.buffer)
-        if move is not None and move.body == body and part.input not in [other.input for other in move.parts]:
+        start, move = place.offset - variable.offset, moves.get(variable.buffer)
+        if move is None:
+            made = _move(occupancy, part, place, [result, *(other.body for other in moves.values())])
+            if isinstance(made, _Move):
+                moves[variable.buffer] = made
+                if made.spacing is not None:
+                    stack.enter_context(spaced(occupancy, made.spacing))
+            else:
+                join.settle(part, False, *made)
+        elif move.body.at == start and all(part.input is not other.input for other in move.parts):
             move.parts.append(part)
-        elif move is not None:
+        else:
             text = f"%{part.input.name} lies in buffer {variable.buffer.name}, which goes to another place in it"
             join.settle(part, False, Reason.REPEATED_OPERAND, text)
-        else:
-            refusal = _clash(occupancy, part, body, [result, *(other.body for other in moves.values())])
-            if refusal is not None:
-                join.settle(part, False, *refusal)
-            else:
-                moves[variable.buffer] = _Move(body, [part])
     return list(moves.values())
 
 
-Refusal = tuple[Reason, str]
+def _move(occupancy: Occupancy, part: JoinPart, place: JoinedPart, others: Sequence[Body]) -> _Move | Refusal:
+    """The move of the part's buffer to where it belongs, or why it must not be made beside the others."""
+    graph = occupancy.graph
+    variable = graph.storage.variable(part.input)
+    at = place.offset - variable.offset
+    if place.strides == variable.strides:
+        body = Body(variable.buffer, at)
+        return _clash(occupancy, part, body, others) or _Move(body, [part])
+    spacing = "its bytes are in strides already"
+    if place.strides is not None and (variable.strides is None or len(place.strides) == len(variable.strides)):
+        found = spacing_of(graph, part.input, place.strides)
+        if not isinstance(found, str):
+            return _spaced_move(occupancy, part, Body(variable.buffer, at), (found, others))
+        spacing = found
+    text = f"%{part.input.name} is no run of the bytes of %{part.output.name}, and cannot be taken apart: {spacing}"
+    return Reason.OP_CONDITION, text
 
 
-def _refusal(occupancy: Occupancy, part: JoinPart) -> Refusal | None:
+def _spaced_move(
+    occupancy: Occupancy, part: JoinPart, body: Body, more: tuple[Spacing, Sequence[Body]]
+) -> _Move | Refusal:
+    spacing, others = more
+    with spaced(occupancy, spacing):
+        text = kernel_refusal(occupancy.graph, spacing)
+        if text is not None:
+            return Reason.IN_STRIDES, f"%{part.input.name} cannot be taken apart: {text}"
+        body = body._replace(size=max(tenant.high for tenant in occupancy.tenants(body.buffer)))
+        return _clash(occupancy, part, body, others) or _Move(body, [part], spacing)
+
+
+def _refusal(occupancy: Occupancy, part: JoinPart, place: JoinedPart | None) -> Refusal | None:
     """Why this input cannot be made in its slice, whatever else lies there."""
     graph, source, output = occupancy.graph, part.input, part.output
     left_out = next((name for name in (source.name, output.name) if name in graph.excluded), None)
@@ -222,11 +278,11 @@ def _refusal(occupancy: Occupancy, part: JoinPart) -> Refusal | None:
         return Reason.EXCLUDED, f"%{left_out} is left out by request"
     if source.nbytes == 0:
         return Reason.NOTHING_TO_SAVE, f"%{source.name} has no bytes"
-    if part.offset is None:
-        return Reason.OP_CONDITION, f"for these types %{source.name} is not one run of the bytes of %{output.name}"
+    if place is None:
+        return Reason.OP_CONDITION, f"no strides say where %{source.name} lies in %{output.name}"
     mine, theirs = graph.storage.variable(source), graph.storage.variable(output)
     if mine.buffer is theirs.buffer:
-        if mine.offset == theirs.offset + part.offset:
+        if mine.offset == theirs.offset + place.offset and mine.strides == place.strides:
             return Reason.ALREADY_BORROWED, f"%{source.name} lies in %{output.name} already"
         return Reason.REPEATED_OPERAND, f"%{source.name} lies elsewhere in the same buffer: it is copied once more"
     for buffer in (mine.buffer, theirs.buffer):

@@ -12,7 +12,8 @@ A merge costs O(k log n + moves) for the k tenants that move; the peak after it 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from memopt.analysis.alias import analyze_aliases
 from memopt.analysis.liveness import Interval, analyze_liveness, profile_of
 from memopt.ir import Buffer, Graph, Node, SteppedView, Value, Variable
+from memopt.strides import Strides
 from memopt.types import itemsize
 
 __all__ = ["Body", "Occupancy", "Tenant"]
@@ -38,10 +40,13 @@ class Tenant(NamedTuple):
 
 
 class Body(NamedTuple):
-    """A buffer that starts at byte `at` of a buffer that is to be (or before it: only differences count)."""
+    """A buffer that starts at byte `at` of a buffer that is to be (or before it: only differences count), and has
+    `size` bytes there (None: as many as it has).
+    """
 
     buffer: Buffer
     at: int
+    size: int | None = None
 
 
 def _maker(value: Value) -> str | None:
@@ -204,7 +209,7 @@ class Occupancy:
             start, end = self._span[body.buffer]
             profile[start:end] -= self._size[body.buffer]
         start, end = min(self._span[b.buffer].start for b in bodies), max(self._span[b.buffer].end for b in bodies)
-        profile[start:end] += max(self._size[body.buffer] + body.at for body in bodies) - base
+        profile[start:end] += max((body.size or self._size[body.buffer]) + body.at for body in bodies) - base
         return int(profile.max())
 
     def clash(self, a: Body, b: Body) -> tuple[Tenant, Tenant] | None:
@@ -225,15 +230,54 @@ class Occupancy:
     def lay(self, value: Value, view: SteppedView) -> None:
         """Put `value`, which has a buffer of its own, where it is a view in strides. All variables stay."""
         variable, source = self.graph.storage.variable(value), self.graph.storage.variable(view.source)
-        buffer, low = variable.buffer, view.first * itemsize(value.dtype)
+        buffer, low = variable.buffer, source.offset + view.first * itemsize(value.dtype)
         variable.strides = view.strides
         size = self.graph.storage.extent_bytes(value)
         (tenant,) = self._tenants[buffer]
         span = self._span[buffer]
         self._profiles[self.home(buffer)][span.start : span.end] += size - self._size[buffer]
         self._tenants[buffer], self._size[buffer] = [tenant._replace(high=tenant.low + size)], size
-        self.aliases.lay(value, view.source, low, size)
-        self.share(value, source.buffer, source.offset + low)
+        self.share(value, source.buffer, low)
+        self.aliases.place(value)
+
+    @contextmanager
+    def as_if(self, value: Value, view: SteppedView) -> Iterator[Tenant]:
+        """For a while, `value` lies where it is a view: its tenant there. Nothing else is kept up."""
+        variable, source = self.graph.storage.variable(value), self.graph.storage.variable(view.source)
+        before = variable.buffer, variable.offset, variable.strides
+        (tenant,) = self._tenants[variable.buffer]
+        variable.buffer, variable.strides = source.buffer, view.strides
+        variable.offset = source.offset + view.first * itemsize(value.dtype)
+        self.aliases.place(value)
+        try:
+            high = variable.offset + self.graph.storage.extent_bytes(value)
+            yield tenant._replace(low=variable.offset, high=high)
+        finally:
+            variable.buffer, variable.offset, variable.strides = before
+            self.aliases.place(value)
+
+    def space(self, strides: Mapping[Variable, Strides | None]) -> int:
+        """Let the variables, all that one buffer has, lie in these strides. Returns how far the last of them reaches;
+        `resize` says that the buffer is that large.
+        """
+        storage = self.graph.storage
+        buffer = next(iter(strides)).buffer
+        for variable, steps in strides.items():
+            variable.strides = steps
+        tenants = []
+        for tenant in self._tenants[buffer]:
+            self.aliases.place(tenant.value)
+            tenants.append(tenant._replace(high=tenant.low + storage.extent_bytes(tenant.value)))
+        self._tenants[buffer] = sorted(tenants)
+        return max(tenant.high for tenant in tenants)
+
+    def resize(self, buffer: Buffer) -> None:
+        """The buffer is as large as its tenants reach."""
+        size = max(tenant.high for tenant in self._tenants[buffer])
+        span = self._span[buffer]
+        self._profiles[self.home(buffer)][span.start : span.end] += size - self._size[buffer]
+        self._peaks.pop(self.home(buffer), None)
+        self._size[buffer] = size
 
     def join(self, bodies: Sequence[Body]) -> None:
         """Make one buffer of the bodies: of the first one that starts lowest."""

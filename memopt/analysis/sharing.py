@@ -164,6 +164,8 @@ def _output_is_free(occupancy: Occupancy, c: Candidate) -> Refusal | None:
         return Reason.EXCLUDED, f"%{left_out} is left out by request"
     if updated_value(c.output) is not None:
         return Reason.UPDATE_OUTPUT, f"%{out} is an update: it has its variable by definition"
+    if storage.variable(c.output).strides is not None:
+        return Reason.IN_STRIDES, f"%{out} lies in strides already"
     if c.output.nbytes == 0:
         return Reason.NOTHING_TO_SAVE, f"%{out} has no bytes"
     if storage.buffer(c.output) is storage.buffer(c.input):
@@ -183,10 +185,10 @@ def _is_joined(occupancy: Occupancy, value: Value) -> bool:
         if meets and tenant.start < start:
             return False
     return any(
-        source is value and storage.buffer(output) is mine.buffer
+        part.source is value and storage.buffer(output) is mine.buffer
         for use in value.uses
         for _, output in use.node.real_outputs
-        for _, source, _ in joined_in(storage, output)
+        for part in joined_in(storage, output)
     )
 
 

@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from memopt.analysis.occupancy import Occupancy, Tenant
 from memopt.analysis.sharing import Candidate, Reason, Verdict, candidates_of, judge, where_read
 from memopt.ir import Graph, Node, SteppedView, Use, Value, stepped_view, view_input
-from memopt.ops import KernelQuery
-from memopt.strides import extent
-from memopt.types import itemsize
+from memopt.ops import KernelQuery, choose_calls
 
 __all__ = ["ViewCandidate", "walk_views"]
 
@@ -150,15 +148,9 @@ def _devices_agree(occupancy: Occupancy, c: ViewCandidate) -> Refusal | None:
 def _bytes_hold(occupancy: Occupancy, c: ViewCandidate) -> Refusal | None:
     """Nobody writes other content between the first and the last element while the view is live."""
     assert c.view is not None, "asked before"
-    storage, aliases = occupancy.graph.storage, occupancy.aliases
-    source = storage.variable(c.source)
-    low = c.view.first * itemsize(c.output.dtype)
-    size = _extent_bytes(c)
-    (mine,) = occupancy.tenants(storage.buffer(c.output))
-    tenant = mine._replace(low=source.offset + low, high=source.offset + low + size)
-    before = aliases.lay(c.output, c.source, low, size)
-    other = occupancy.meets(tenant, source.buffer)
-    aliases.take_back(c.output, before)
+    into = occupancy.graph.storage.buffer(c.source)
+    with occupancy.as_if(c.output, c.view) as tenant:
+        other = occupancy.meets(tenant, into)
     return None if other is None else _met(occupancy, c, other)
 
 
@@ -166,10 +158,6 @@ def _met(occupancy: Occupancy, c: ViewCandidate, other: Tenant) -> Refusal:
     reader = occupancy.liveness.last_reader.get(c.output)
     until = f"%{c.output.name} is read {where_read(reader)}" if reader is not None else f"%{c.output.name} is live"
     return Reason.ALREADY_LENT, f"bytes of %{c.source.name} go to %{other.value.name} while {until}"
-
-
-def _extent_bytes(c: ViewCandidate) -> int:
-    return extent(c.output.shape, None if c.view is None else c.view.strides) * itemsize(c.output.dtype)
 
 
 def _readers_take(occupancy: Occupancy, c: ViewCandidate) -> Refusal | None:
@@ -190,13 +178,13 @@ def _takes(graph: Graph, use: Use, c: ViewCandidate) -> bool:
     storage = graph.storage
     strides = [None if v is None else storage.variable(v).strides for v in node.inputs]
     plain = KernelQuery(tuple(node.input_types), tuple(node.output_types), node.attrs, strides=tuple(strides))
-    if node.spec.kernel_for(plain) is None:
+    if choose_calls(node.spec, plain) is None:
         return True
     for index, value in enumerate(node.inputs):
         if value is c.output and node.spec.reads_data(index) and c.view is not None:
             strides[index] = c.view.strides
     query = KernelQuery(tuple(node.input_types), tuple(node.output_types), node.attrs, strides=tuple(strides))
-    return node.spec.kernel_for(query) is not None
+    return choose_calls(node.spec, query) is not None
 
 
 def _peak_stays(occupancy: Occupancy, group: Sequence[ViewCandidate]) -> Refusal | None:
