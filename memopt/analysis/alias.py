@@ -144,7 +144,10 @@ class Aliases:
         return self._placed[value]
 
     def place(self, value: Value) -> None:
-        """The storage of `value` was changed: its strides, or whether it lies as a view."""
+        """The storage of `value`, or of what it is a view of, was changed: its strides, or whether it lies as a view.
+        Roots stay as they were.
+        """
+        self._runs[value] = self._holds(value, self._lender(value))
         self._placed[value] = self._lies(value)
 
     def agree(self, a: Value, b: Value, shift: int) -> bool:
@@ -167,20 +170,24 @@ class Aliases:
         return True
 
     def _enter(self, value: Value) -> None:
-        storage = self._storage
-        source = None if storage.variable(value).strides is not None else view_in(storage, value)
-        if source is None:
-            self._roots[value] = (value, 0)
-            self._runs[value] = self._stepped(value) or self._joined(value)
-        else:
-            (lender, low), placed = source, self._placed[source[0]]
-            root, offset = self._roots[lender]
-            self._roots[value] = (root, offset + low)
-            found = _cut(placed, low, low + value.nbytes, -low)
-            whole = sum(run.high - run.low for run in found) == value.nbytes
-            self._runs[value] = tuple(found) if whole else (Run(0, value.nbytes, value, 0),)
+        source = self._lender(value)
+        root, offset = (value, 0) if source is None else self._roots[source[0]]
+        self._roots[value] = (root, offset + (0 if source is None else source[1]))
+        self._runs[value] = self._holds(value, source)
         self._placed[value] = self._lies(value)
-        self._views.setdefault(self._roots[value][0], []).append(value)
+        self._views.setdefault(root, []).append(value)
+
+    def _lender(self, value: Value) -> tuple[Value, int] | None:
+        """The value of whose bytes, as stored, `value` is one run, and where in them."""
+        return None if self._storage.variable(value).strides is not None else view_in(self._storage, value)
+
+    def _holds(self, value: Value, source: tuple[Value, int] | None) -> tuple[Run, ...]:
+        if source is None:
+            return self._stepped(value) or self._joined(value)
+        lender, low = source
+        found = _cut(self._placed[lender], low, low + value.nbytes, -low)
+        whole = sum(run.high - run.low for run in found) == value.nbytes
+        return tuple(found) if whole else (Run(0, value.nbytes, value, 0),)
 
     def _stepped(self, value: Value) -> tuple[Run, ...] | None:
         """The runs of a value that is stored as a view in strides, if they are not too many."""

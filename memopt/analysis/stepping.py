@@ -50,6 +50,8 @@ def walk_views(graph: Graph) -> list[tuple[ViewCandidate, Verdict]]:
 
 def _walk_node(occupancy: Occupancy, node: Node, step: int) -> Iterator[tuple[ViewCandidate, Verdict]]:
     """The node's outputs: runs of bytes one by one, views in strides all or none."""
+    for _, output in node.real_outputs:  # their sources may lie in strides since
+        occupancy.aliases.place(output)
     candidates = list(_candidates(occupancy.graph, node, step))
     verdicts = {c: _share_run(occupancy, c) for c in candidates if c.view is not None and c.view.strides is None}
     rest = [c for c in candidates if c not in verdicts]
