@@ -10,7 +10,7 @@ A view lengthens the life of what it is a view of: it is accepted if the peak do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from memopt.analysis.occupancy import Occupancy, Tenant
@@ -40,19 +40,29 @@ Refusal = tuple[Reason, str]
 
 
 def walk_views(graph: Graph) -> list[tuple[ViewCandidate, Verdict]]:
-    """Make views of all outputs that can be, in the listed order; a verdict for each that its op declares a view."""
+    """Make views of all outputs that can be, in the listed order; a verdict for each that its op declares a view.
+
+    What was refused is asked again as long as a round takes something: bytes may have become free since.
+    """
     occupancy = Occupancy(graph)
-    found: list[tuple[ViewCandidate, Verdict]] = []
-    for step, node in enumerate(graph.nodes):
-        found += _walk_node(occupancy, node, step)
-    return found
+    found: dict[Value, tuple[ViewCandidate, Verdict]] = {}
+    before = -1
+    while sum(verdict.accepted for _, verdict in found.values()) > before:
+        before = sum(verdict.accepted for _, verdict in found.values())
+        for step, node in enumerate(graph.nodes):
+            for _, output in node.real_outputs:  # their sources may lie in strides since
+                occupancy.aliases.place(output)
+            taken = {output for _, output in node.real_outputs if output in found and found[output][1].accepted}
+            for c, verdict in _walk_node(occupancy, node, step, taken):
+                found[c.output] = c, verdict
+    return list(found.values())
 
 
-def _walk_node(occupancy: Occupancy, node: Node, step: int) -> Iterator[tuple[ViewCandidate, Verdict]]:
-    """The node's outputs: runs of bytes one by one, views in strides all or none."""
-    for _, output in node.real_outputs:  # their sources may lie in strides since
-        occupancy.aliases.place(output)
-    candidates = list(_candidates(occupancy.graph, node, step))
+def _walk_node(
+    occupancy: Occupancy, node: Node, step: int, taken: Collection[Value]
+) -> Iterator[tuple[ViewCandidate, Verdict]]:
+    """The node's outputs that are not `taken`: runs of bytes one by one, views in strides all or none."""
+    candidates = [c for c in _candidates(occupancy.graph, node, step) if c.output not in taken]
     verdicts = {c: _share_run(occupancy, c) for c in candidates if c.view is not None and c.view.strides is None}
     rest = [c for c in candidates if c not in verdicts]
     refusals = {c: _refusal(occupancy, c) for c in rest}
