@@ -39,7 +39,7 @@ def _stamp(graph: Graph) -> int:
     """A digest of what a plan depends on: nodes, edges, devices, feeds, outputs and storage (no parameter's data)."""
     nodes = tuple((n, n.inputs, n.outputs, n.device, tuple(n.controls)) for n in graph.nodes)
     ends = (tuple(graph.inputs), tuple(graph.params), tuple(graph.outputs), frozenset(graph.donated))
-    variables = tuple((v, v.buffer, v.offset, graph.storage.values_of(v)) for v in graph.storage.variables)
+    variables = tuple((v, v.buffer, v.offset, v.strides, graph.storage.values_of(v)) for v in graph.storage.variables)
     return hash((nodes, ends, variables))
 
 

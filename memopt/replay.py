@@ -1,8 +1,9 @@
 """Some of a plan's merges, made again: which decisions let which values share, and the graph with only a few of them.
 
 Holds true: `replayed(plan, d)` has the plan's nodes in their order; of its storage, exactly the merges that the
-decisions in `d` made, values at the same distances within a buffer; and what updates bind by definition. Leaving merges
-out of sound storage leaves it sound. `replayed(plan, merges_of(plan))` shares as the plan's graph does.
+decisions in `d` made, values at the same distances within a buffer; and what updates bind by definition. A view that
+has to do with strides, its own or its source's, is with its source or with nobody. Leaving merges out of sound storage
+leaves it sound. `replayed(plan, merges_of(plan))` shares as the plan's graph does.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from memopt.analysis import updated_value
-from memopt.ir import Graph, Storage, Value, Variable
+from memopt.ir import Graph, Storage, Value, Variable, lies_as_view, stepped_view
 from memopt.pipeline import Decision
 from memopt.plan import MemoryPlan
 
@@ -33,21 +34,43 @@ def replayed(plan: MemoryPlan, decisions: Iterable[Decision]) -> Graph:
             groups.join(first, other)
             if final.variable(first) is final.variable(other):
                 names.join(first, other)
-    twin.storage = _rebuilt(twin.values, final, groups, names)
+    homes = {value: groups.find(value) for value in twin.values}
+    while any([_part(value, final, homes, names) for value in twin.values]):
+        pass
+    twin.storage = _rebuilt(twin.values, final, homes, names)
     return twin
 
 
-def _rebuilt(values: Sequence[Value], final: Storage, groups: _Union, names: _Union) -> Storage:
-    """The storage in which a group has a buffer, and those of one name in it a variable; offsets are as before."""
+def _part(value: Value, final: Storage, homes: dict[Value, Value], names: _Union) -> bool:
+    """Whether `value` was a view, in strides or of what is, and is now taken out of a group in which its source is not:
+    there it would be other content in other places.
+    """
+    view = stepped_view(final, value) if lies_as_view(final, value) else None
+    if view is None or homes[view.source] is homes[value]:
+        return False
+    if final.variable(value).strides is None and final.variable(view.source).strides is None:
+        return False
+    alone = [one for one in homes if names.find(one) is names.find(value)]
+    is_new = sum(home is homes[value] for home in homes.values()) > len(alone)
+    homes.update(dict.fromkeys(alone, value))
+    return is_new
+
+
+def _rebuilt(values: Sequence[Value], final: Storage, homes: dict[Value, Value], names: _Union) -> Storage:
+    """The storage in which a group has a buffer, and those of one name in it a variable; offsets are as before, and so
+    are strides but of what is alone.
+    """
     storage = Storage()
     lowest: dict[Value, int] = {}
+    members: dict[Value, set[Value]] = {}
     for value in values:
-        group, offset = groups.find(value), final.variable(value).offset
+        group, offset = homes[value], final.variable(value).offset
         lowest[group] = min(lowest.get(group, offset), offset)
+        members.setdefault(group, set()).add(names.find(value))
     variables: dict[Value, Variable] = {}
     first: dict[Value, Variable] = {}
     for value in values:
-        name, group = names.find(value), groups.find(value)
+        name, group = names.find(value), homes[value]
         known = variables.get(name)
         if known is not None:
             storage.define(value, known)
@@ -55,6 +78,7 @@ def _rebuilt(values: Sequence[Value], final: Storage, groups: _Union, names: _Un
         variable = variables[name] = storage.define(value)
         lead = first.setdefault(group, variable)
         storage.share(variable, lead.buffer, final.variable(value).offset - lowest[group])
+        variable.strides = final.variable(value).strides if len(members[group]) > 1 else None
     return storage
 
 
