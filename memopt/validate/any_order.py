@@ -33,9 +33,9 @@ And nearly only then: without a path (a) the second can come right before the fi
 bits; without (b) the first can come right after the second, whose readers then read the first's. Refused though every
 order is right are plans where that changes nothing: contents that are the same bits in a way that is not seen here (a
 view or a join that a call copies, copies by way of other bytes), and what is not read of bytes that lie between the
-elements of a reading in strides, which counts as one of all bytes from the first element to the last. A view written
-onto itself is a reading; a call with an output in strides writes nothing. Long rows of alike or unneeded writes are
-refused more often (see `accesses`).
+elements of a reading in strides of many runs, which counts as one of all bytes from the first element to the last. A
+view written onto itself is a reading; a call that makes views in strides writes nothing. Long rows of alike or unneeded
+writes are refused more often (see `accesses`).
 
 Cost: a walk like the validator's, then one bit vector an instruction for each 4096 instructions that others must
 come after.
@@ -49,30 +49,31 @@ from typing import NamedTuple
 from memopt.ir import Node, Value
 from memopt.lowering.program import Call, Operand, Transfer
 from memopt.plan import MemoryPlan
-from memopt.strides import extent
+from memopt.strides import MOST_RUNS, canonical, extent, row_runs
 from memopt.types import itemsize
 from memopt.validate.accesses import AccessMap, Need
-from memopt.validate.calls import makes_views
 from memopt.validate.findings import Finding
-from memopt.validate.spaces import ByteMap, Image
-from memopt.validate.state import State
+from memopt.validate.spaces import ByteMap, Pieces, is_same, meets
+from memopt.validate.state import State, placed
+from memopt.validate.viewing import makes_views
 
 __all__ = ["check_any_order", "dependencies"]
 
 #: How many sources of paths are followed at a time: bits of one vector.
 _BLOCK = 4096
+#: A reading of a view in more runs than this counts as one of all bytes from the first element to the last.
+_MOST_READ = 64
 
 
 class _Access(NamedTuple):
-    """Bytes `[lo, hi)` of a space that an instruction reads or writes as `value`. Each of `images` says what they are;
-    () where that is not known.
+    """Bytes of a space that an instruction reads or writes as `value`: `ranges` from (first byte) to (end). Each of
+    `ways` says what they are, piece by piece; none where that is not known.
     """
 
     space: ByteMap
-    lo: int
-    hi: int
+    ranges: tuple[tuple[int, int], ...]
     value: Value
-    images: tuple[Image, ...]
+    ways: tuple[Pieces, ...]
 
 
 class _Pair(NamedTuple):
@@ -95,7 +96,7 @@ def check_any_order(state: State) -> None:
     """Report each pair of accesses that no path orders; `state` is that of a plan that is right as listed."""
     walk = _Walk(state).run()
     for pair in _unreached(walk.before, list(walk.pairs.values())):
-        _report(state, pair.need, walk.written(pair))
+        _report(state, pair, walk.written(pair))
 
 
 class _Walk:
@@ -126,14 +127,16 @@ class _Walk:
         end = len(self.before)
         for result in (*self._state.program.results, *self._state.program.finals):
             for fetched in self._accesses([(self._state.graph.value(result.name), result.operand)]):
-                self._note(fetched.space, self._map(fetched.space).read(fetched.lo, fetched.hi, end)[1])
+                for lo, hi in fetched.ranges:
+                    self._note(fetched.space, self._map(fetched.space).read(lo, hi, end)[1])
         return self
 
-    def written(self, pair: _Pair) -> _Access:
-        """What the pair's second writes where the two meet."""
-        need, written = pair.need, self._writes[pair.need.second]
-        found = next(w for w in written if w.space is pair.space and w.lo < need.hi and need.lo < w.hi)
-        return found._replace(lo=max(found.lo, need.lo), hi=min(found.hi, need.hi))
+    def written(self, pair: _Pair) -> tuple[Value, int, int]:
+        """What the pair's second writes where the two meet, and to which bytes."""
+        need, writes = pair.need, self._writes[pair.need.second]
+        meeting = ((w.value, lo, hi) for w in writes if w.space is pair.space for lo, hi in w.ranges)
+        value, lo, hi = next(one for one in meeting if one[1] < need.hi and need.lo < one[2])
+        return value, max(lo, need.lo), min(hi, need.hi)
 
     def _wait(self, index: int, nodes: Sequence[Node]) -> None:
         self.before[index].update(self._called[node] for node in nodes if node in self._called)
@@ -147,46 +150,53 @@ class _Walk:
         inputs = [(v, o) for i, (v, o) in operands if v is not None and o is not None and node.spec.reads_data(i)]
         outputs = [(v, o) for v, o in zip(node.outputs, call.outputs, strict=True) if v is not None and o is not None]
         reads = self._accesses(inputs)
-        if makes_views(call):
+        if makes_views(node, call):
             return reads, []
-        pieces = [piece for read in reads for piece in self._pieces(read)]
-        return reads, [left for w in self._accesses(outputs) for left in _without(w, self._pieces(w), pieces)]
+        return reads, [_without(write, reads) for write in self._accesses(outputs, writes=True)]
 
-    def _pieces(self, access: _Access) -> list[_Access]:
-        """The access as each of its images, cut where that joins others."""
-        size, pieces = access.hi - access.lo, self._state.images.pieces
-        found = [piece for image in access.images for piece in pieces(image, size)]
-        return [access._replace(lo=access.lo + lo, hi=access.lo + hi, images=(image,)) for lo, hi, image in found]
-
-    def _accesses(self, pairs: Sequence[tuple[Value, Operand]]) -> list[_Access]:
+    def _accesses(self, pairs: Sequence[tuple[Value, Operand]], writes: bool = False) -> list[_Access]:
         found = []
         for value, operand in pairs:
-            site, placed = self._state.sites[operand.buffer], operand.placement
+            site = self._state.sites[operand.buffer]
             if site is not None:
-                lo = site.offset + operand.offset
-                images = self._state.images.candidates(value, placed.dtype, placed.layout, operand.strides)
-                if operand.strides is not None and len(images) > 1:
-                    images = []  # which of them it is says what lies between the elements
-                size = extent(value.shape, operand.strides) * itemsize(placed.dtype)
-                found.append(_Access(site.space, lo, lo + size, value, tuple(images)))
+                ranges, ways = self._spread(value, operand, writes)
+                start = site.offset + operand.offset
+                spread = tuple((start + lo, start + hi) for lo, hi in ranges)
+                found.append(_Access(site.space, spread, value, tuple(placed(start, way) for way in ways)))
         return found
+
+    def _spread(self, value: Value, operand: Operand, writes: bool) -> tuple[list[tuple[int, int]], list[Pieces]]:
+        """The bytes of an operand, counted from its first, and what they hold if they hold `value`."""
+        images, stored, steps = self._state.images, operand.placement, canonical(value.shape, operand.strides)
+        size = itemsize(stored.dtype)
+        hull = extent(value.shape, steps) * size
+        views = images.candidates(value, stored.dtype, stored.layout, steps)
+        if steps is None:
+            return [(0, hull)], [images.pieces(image, hull) for image in views]
+        runs = row_runs(value.shape, steps, _MOST_READ if views and not writes else MOST_RUNS)
+        if runs is not None:
+            return _ranges(runs, size), list(images.rows(value, stored.dtype, steps))
+        known = len(views) == 1 and not list(images.rows(value, stored.dtype, steps, hulls=False))
+        return [(0, hull)], [images.pieces(views[0], hull)] if known else []
 
     def _copy_of(self, transfer: Transfer, source: _Access, target: _Access) -> Hashable:
         """What says which bits a transfer writes: two that say the same convert the same bytes in the same way."""
         shape = self._moved(transfer.source).shape
         froms, tos = ((o.placement.dtype, o.placement.layout, o.strides) for o in (transfer.source, transfer.target))
-        epochs = self._map(source.space).epochs(source.lo, source.hi)
-        return source.space.device, source.space.name, source.lo, source.hi, epochs, shape, froms, tos, target.lo
+        epochs = tuple(self._map(source.space).epochs(lo, hi) for lo, hi in source.ranges)
+        return source.space.device, source.space.name, source.ranges, epochs, shape, froms, tos, target.ranges
 
     def _touch(
         self, index: int, reads: Sequence[_Access], writes: Sequence[_Access], like: Hashable = None
     ) -> None:
         for read in reads:
-            writers, needs = self._map(read.space).read(read.lo, read.hi, index)
-            self.before[index].update(writers)
-            self._note(read.space, needs)
+            for lo, hi in read.ranges:
+                writers, needs = self._map(read.space).read(lo, hi, index)
+                self.before[index].update(writers)
+                self._note(read.space, needs)
         for write in writes:
-            self._note(write.space, self._map(write.space).write(write.lo, write.hi, index, like))
+            for lo, hi in write.ranges:
+                self._note(write.space, self._map(write.space).write(lo, hi, index, like))
         self._writes[index] += writes
 
     def _note(self, space: ByteMap, needs: Iterable[Need]) -> None:
@@ -200,30 +210,43 @@ class _Walk:
         return found
 
 
-def _without(write: _Access, parts: Sequence[_Access], reads: Sequence[_Access]) -> list[_Access]:
-    """What of the write changes bytes: all but the bytes that the call reads where they are. `parts` and `reads` are
-    the pieces of either.
-    """
-    left = [write]
-    for part in parts:
-        for read in reads:
-            a, b = read.images[0], part.images[0]
-            same = (a.root, a.dtype, a.layout, a.at - read.lo) == (b.root, b.dtype, b.layout, b.at - part.lo)
-            lo, hi = max(read.lo, part.lo), min(read.hi, part.hi)
-            if same and read.space is part.space and lo < hi:
-                left = [outside for one in left for outside in _outside(one, lo, hi)]
-    return left
+def _ranges(runs: Sequence[tuple[int, int, int]], size: int) -> list[tuple[int, int]]:
+    """The bytes of runs of elements, in order and apart."""
+    found: list[tuple[int, int]] = []
+    for at, _, count in sorted(runs):
+        lo, hi = at * size, (at + count) * size
+        if found and lo <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], hi)
+        else:
+            found.append((lo, hi))
+    return found
 
 
-def _outside(access: _Access, lo: int, hi: int) -> Iterator[_Access]:
-    """The parts of the access outside of `[lo, hi)`."""
-    if hi <= access.lo or access.hi <= lo:
-        yield access
-        return
-    if access.lo < lo:
-        yield access._replace(hi=lo)
-    if hi < access.hi:
-        yield access._replace(lo=hi)
+def _without(write: _Access, reads: Sequence[_Access]) -> _Access:
+    """What of the write changes bytes: all but the bytes that the call reads where they are."""
+    kept = [
+        (max(mine[0], other[0]), min(mine[1], other[1]))
+        for read in reads
+        if read.space is write.space
+        for one in write.ways
+        for way in read.ways
+        for mine, other in meets(one, way)
+        if is_same(mine, other)
+    ]
+    if not kept:
+        return write
+    left = []
+    cuts = sorted(kept)
+    number = 0
+    for lo, hi in write.ranges:
+        while number < len(cuts) and cuts[number][0] < hi:
+            if lo < cuts[number][0]:
+                left.append((lo, cuts[number][0]))
+            lo = max(lo, cuts[number][1])
+            number += 1
+        if lo < hi:
+            left.append((lo, hi))
+    return write._replace(ranges=tuple(left))
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------
@@ -257,13 +280,11 @@ def _without_path(before: Sequence[set[int]], bits: dict[int, int], pairs: Seque
     return missing
 
 
-def _report(state: State, need: Need, write: _Access) -> None:
-    words, value = state.words, write.value
+def _report(state: State, pair: _Pair, written: tuple[Value, int, int]) -> None:
+    words, need, space, (value, lo, hi) = state.words, pair.need, pair.space, written
     first, second = words.instruction(need.first), words.instruction(need.second)
-    span = f"bytes [{write.lo}, {write.hi}) of {write.space.device} {write.space.name}"
+    span = f"bytes [{lo}, {hi}) of {space.device} {space.name}"
     text = f"{second} writes %{value.name} to {span}, which {first} {'writes' if need.wrote else 'reads'} too"
     text += f"; no edge says that it comes first: add a control edge, or give %{value.name} bytes of its own"
     node = str(getattr(state.program.instructions[need.second], "node", ""))
-    state.report.add(
-        Finding("unordered", need.second, value.name, text, node, write.space.device, need.first, write.lo, write.hi)
-    )
+    state.report.add(Finding("unordered", need.second, value.name, text, node, space.device, need.first, lo, hi))

@@ -46,7 +46,7 @@ def begin(state: State) -> None:
             state.say(
                 "wrong-device", value.name, f"{kind} %{value.name} is at {place}, but it lives on {device}", place
             )
-        state.write(place, value, Image(value, value.dtype, NCHW, 0))
+        state.write(place, value, state.pieces(place, Image(value, value.dtype, NCHW, 0)))
         state.homes[value] = place
         if value.name not in state.graph.donated if kind == "feed" else last[value] is value:
             place.space.pinned.append((place.lo, place.hi, value))
@@ -141,12 +141,12 @@ def _check_output(state: State, value: Value, result: Result) -> None:
     if placed.dtype not in forms:
         state.say("wrong-form", value.name, f"output %{value.name} is {value.type}, but is fetched as {placed}", place)
         return
-    image = state.image(place, value, result.operand)
-    if image is None:
+    pieces = state.read(place, value, result.operand)
+    if pieces is None:
         why = f"output %{value.name} is {state.words.no_view(value, result.operand)} [{state.words.place(place)}]"
         state.say("wrong-form", value.name, why, place)
     else:
-        check_holds(state, place, value, image, "lost-output")
+        check_holds(state, place, value, pieces, "lost-output")
 
 
 def _check_final(state: State, param: Value, last: Value, result: Result) -> None:
@@ -171,4 +171,5 @@ def _check_home(state: State, value: Value, last: Value, kind: str) -> None:
     """A feed's or parameter's own bytes hold its last value (unless a forbidden write to them was reported)."""
     place = state.homes.get(value)
     if place is not None and not state.report.knows(("pinned", value)):
-        check_holds(state, place, last, state.images.image(last, value.dtype, DEFAULT_LAYOUT), kind)
+        image = state.images.image(last, value.dtype, DEFAULT_LAYOUT)
+        check_holds(state, place, last, state.pieces(place, image), kind)

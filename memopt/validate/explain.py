@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from memopt.ir import Value
 from memopt.validate.findings import Finding
-from memopt.validate.spaces import Content, Image, Piece, Place
+from memopt.validate.spaces import Content, Image, Piece, Pieces, Place
 from memopt.validate.state import State
 
 __all__ = ["check_holds"]
 
 
-def check_holds(state: State, place: Place, value: Value, image: Image, end: str = "") -> bool:
-    """Whether the place holds `image`, that of `value`; else reports why not, once.
+def check_holds(state: State, place: Place, value: Value, pieces: Pieces, end: str = "") -> bool:
+    """Whether the place holds `pieces`, those of `value`; else reports why not, once.
 
     `end` is the kind to report at the end of the program ("lost-output", …); "" while it runs.
     """
-    pieces = state.images.pieces(image, place.hi - place.lo)
-    if len(pieces) == 1:
-        return _piece_holds(state, place, value, pieces[0][2], end)
     return all(
-        _piece_holds(state, place._replace(lo=place.lo + lo, hi=place.lo + hi), value, piece, end)
+        _piece_holds(state, place._replace(lo=lo, hi=hi), value, piece, end)
         for lo, hi, piece in pieces
     )
 
@@ -52,7 +49,7 @@ def _piece_holds(state: State, place: Place, value: Value, image: Image, end: st
 
 def _kind(state: State, value: Value, image: Image, place: Place, bad: Piece) -> str:
     held = bad.content
-    was_here = _was_here(state, image, place) is not None
+    was_here = _was_here(state, image, place, bad) is not None
     if held is None or held.root is None:
         return "clobbered" if was_here else "read-before-write"
     if image.root not in state.writes and image.root not in state.views:
@@ -64,10 +61,10 @@ def _kind(state: State, value: Value, image: Image, place: Place, bad: Piece) ->
     return "clobbered" if was_here else "stale-read"
 
 
-def _was_here(state: State, image: Image, place: Place) -> Content | None:
-    """The last content of the wanted value that was written here through the same buffer."""
+def _was_here(state: State, image: Image, place: Place, bad: Piece) -> Content | None:
+    """The last content of the wanted value that was written to the bad bytes through the same buffer."""
     for content in reversed(state.writes.get(image.root, ())):
-        here = content.place.buffer == place.buffer and content.place.overlaps(place)
+        here = content.place.buffer == place.buffer and content.place.lo < bad.hi and bad.lo < content.place.hi
         if here and content.at - content.place.lo == image.at - place.lo and content.layout == image.layout:
             return content
     return None
@@ -109,7 +106,7 @@ def _message(state: State, value: Value, image: Image, place: Place, what: tuple
     text += f"; {span} {words.held(bad.content)}"
     if bad.content is not None and bad.content.place.buffer != place.buffer:
         text += f" through {words.buffer(bad.content.place.buffer)}"
-    was = _was_here(state, image, place)
+    was = _was_here(state, image, place, bad)
     if kind in ("clobbered", "partial-overwrite") and was is not None:
         return f"{text}; %{image.root.name} was here, {words.written(was)}, and has been overwritten"
     return text + _whereabouts(state, value, image)

@@ -2,24 +2,33 @@
 
 Holds true: two values have one root only if op entries (views) say that both are contiguous runs of one value's
 bytes; then either name may be read from the same bytes. A value that joins others (Concat) consists of *their* roots'
-bytes where they lie in logical order; stored in another order it has itself as root. An update's output is new
-content. Offsets within a root are counted in elements, so that they hold for any stored dtype.
+bytes where they lie in logical order, run by run; stored in another order, or if that were more than `MOST_RUNS` runs,
+it has itself as root. An update's output is new content. Offsets within a root are counted in elements, so that they
+hold for any stored dtype.
 
 Views say besides how a value steps through values that it is no run of. So a value has *relatives*: roots of which it
 is made, element by element. Each says something true of the value's elements, whether or not others are known: with
 fewer relatives fewer plans are found right, and none that is wrong. Its own root is the furthest of those in which it
 is one run.
+
+Bytes in strides hold a value in either of two ways: as a *hull*, all bytes from the first element to the last being a
+run of a relative that the value steps through so; or as *rows*, the bytes of its elements being those of a relative,
+and the bytes between anything.
 """
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 from memopt.ir import Graph, Node, Value
-from memopt.ops import DEFAULT_LAYOUT, View
-from memopt.strides import Strides, canonical, row_strides
+from memopt.ops import DEFAULT_LAYOUT, Join, View
+from memopt.strides import MOST_RUNS, Strided, Strides, canonical, extent, row_runs, row_strides
 from memopt.types import itemsize
-from memopt.validate.spaces import NCHW, Image, Layout
+from memopt.validate.spaces import NCHW, Image, Layout, Pieces, apart
 
 __all__ = ["Images", "stored_layout"]
 
@@ -34,6 +43,8 @@ def stored_layout(shape: tuple[int, ...], layout: str, first: int = 0) -> Layout
 #: How many relatives of a value are kept, at most: its root and the furthest. Only chains of steps that no strides
 #: undo (slices of slices of …) have more.
 _MOST_RELATIVES = 8
+#: Parts of a value whose inputs lie in it in rows, joins of joins looked into.
+_MOST_PARTS = 16 * MOST_RUNS
 
 
 class _Relative(NamedTuple):
@@ -89,12 +100,34 @@ class Images:
         found = [relative for relative in reversed(self._relatives[value]) if relative.strides == steps]
         return [_image(value, dtype, layout if steps is None else DEFAULT_LAYOUT, relative) for relative in found]
 
-    def images(self, value: Value, dtype: str, layout: str) -> list[tuple[int, int, Image]]:
+    def rows(self, value: Value, dtype: str, strides: Strides | None, hulls: bool = True) -> Iterator[Pieces]:
+        """All that the bytes of its elements may hold to be read as `value` in `strides`, in the default layout; the
+        first is its own image, if it can lie so (no two elements share a byte, and they are few enough runs). Without
+        `hulls`, the relatives that it steps through in these strides are left out.
+        """
+        steps = canonical(value.shape, strides)
+        own = _Relative(*self._roots.get(value, (value, 0)), None)
+        others = (relative for relative in reversed(self._relatives.get(value, [])) if relative != own)
+        for relative in (own, *others):
+            if hulls or relative.strides != steps:
+                found = self._rows(value, dtype, steps, relative)
+                if found is not None:
+                    yield found
+
+    def ways(self, value: Value, dtype: str, layout: str, strides: Strides | None = None) -> Iterator[Pieces]:
+        """All that bytes may hold to be read as `value`: the candidates, then in strides the rows."""
+        num_bytes = extent(value.shape, strides) * itemsize(dtype)
+        for image in self.candidates(value, dtype, layout, strides):
+            yield self.pieces(image, num_bytes)
+        if canonical(value.shape, strides) is not None:
+            yield from self.rows(value, dtype, strides, hulls=False)
+
+    def images(self, value: Value, dtype: str, layout: str) -> Pieces:
         """What bytes hold if they hold `value`: (first byte, end, image) of each piece, in order and without gaps."""
         image = self.image(value, dtype, layout)
         return self.pieces(image, value.type.num_elements * itemsize(dtype))
 
-    def pieces(self, image: Image, num_bytes: int) -> list[tuple[int, int, Image]]:
+    def pieces(self, image: Image, num_bytes: int) -> Pieces:
         """`num_bytes` of `image`, joins looked into."""
         parts = self._joined.get(image.root)
         if parts is None or image.layout != NCHW:
@@ -132,29 +165,47 @@ class Images:
         after = [_through(node, index, view, relative) for relative in before]
         return [relative for relative in after if relative is not None]
 
+    def _rows(self, value: Value, dtype: str, steps: Strides | None, relative: _Relative) -> Pieces | None:
+        """The elements of `value` as those of `relative`; None if one byte would have to be two of them."""
+        runs, size, found = _common_runs(value.shape, steps, relative.strides), itemsize(dtype), []
+        for start, element, count in () if runs is None else runs:
+            at, image = start * size, Image(relative.root, dtype, NCHW, (relative.first + element) * size)
+            found += [(at + lo, at + hi, piece) for lo, hi, piece in self.pieces(image, count * size)]
+        return None if runs is None else apart(found)
+
     def _join(self, node: Node, index: int, value: Value) -> None:
         """Note the parts of a value that joins others; its own bytes fill the gaps."""
         join = node.spec.join_of(index)
         if join is None:
             return
-        parts: list[_Part] = []
-        at, size = 0, itemsize(value.dtype)
-        inputs = []
+        runs: list[tuple[int, int, int, Value]] = []
         for number, source in enumerate(node.inputs):
-            offset = join.byte_offset(node.input_types, node.output_types, node.attrs, number) if source else None
-            if source is not None and offset is not None and source.nbytes and source.dtype == value.dtype:
-                inputs.append((offset // size, source))
-        for start, source in sorted(inputs, key=lambda one: one[0]):
+            if source is None or not source.nbytes or source.dtype != value.dtype:
+                continue
+            found = _joined_runs(node, join, number, (source, value))
+            if found is None or len(runs) + len(found) > max(MOST_RUNS, len(node.inputs)):
+                return
+            runs += [(*run, source) for run in found]
+        parts: list[_Part] = []
+        at = 0
+        for start, element, count, source in sorted(runs, key=lambda run: run[0]):
             if start > at:
                 parts.append(_Part(at, start, value, at))
-            root, first = self._roots.get(source, (source, 0))
-            end = first + source.type.num_elements
-            for lo, hi, leaf, element in _cut(self._joined.get(root, [_Part(0, end, root, 0)]), first, end):
-                parts.append(_Part(lo - first + start, hi - first + start, leaf, element))
-            at = start + source.type.num_elements
-        if inputs:
+            parts += self._leaves(source, element, count, start)
+            at = start + count
+            if len(runs) > len(node.inputs) and len(parts) > _MOST_PARTS:
+                return
+        if runs:
             rest = value.type.num_elements
             self._joined[value] = _merged([*parts, *([_Part(at, rest, value, at)] if at < rest else [])])
+
+    def _leaves(self, source: Value, element: int, count: int, start: int) -> Iterator[_Part]:
+        """`count` elements of `source`, from `element` on, as parts from `start` on."""
+        root, first = self._roots.get(source, (source, 0))
+        first += element
+        end = first + count
+        for lo, hi, leaf, at in _cut(self._joined.get(root, [_Part(0, end, root, 0)]), first, end):
+            yield _Part(lo - first + start, hi - first + start, leaf, at)
 
 
 def _image(value: Value, dtype: str, layout: str, relative: _Relative) -> Image:
@@ -180,10 +231,51 @@ def _through(node: Node, index: int, view: View, relative: _Relative) -> _Relati
     return _Relative(root, first + found.first, canonical(value.shape, found.strides))
 
 
+def _joined_runs(node: Node, join: Join, number: int, ends: tuple[Value, Value]) -> list[tuple[int, int, int]] | None:
+    """(element of the joined value, element of input `number`, how many) of each run; none where the op says nothing,
+    None if they are too many.
+    """
+    source, value = ends
+    types = (node.input_types, node.output_types, node.attrs)
+    offset = join.byte_offset(*types, number)
+    if offset is not None:
+        found: Strided | None = Strided(offset // itemsize(value.dtype), row_strides(source.shape))
+    else:
+        found = None if join.strides is None else join.strides(*types, number, row_strides(value.shape))
+    if found is None:
+        return []
+    runs = row_runs(source.shape, canonical(source.shape, found.strides))
+    return None if runs is None else [(found.first + start, element, count) for start, element, count in runs]
+
+
+def _common_runs(
+    shape: tuple[int, ...], steps: Strides | None, others: Strides | None
+) -> list[tuple[int, int, int]] | None:
+    """(element in storage, element in the other, how many) for each run of the elements of a tensor that follow each
+    other in a storage in `steps` and in another in `others`; None if there are more than `MOST_RUNS`.
+    """
+    rows, run = row_strides(shape), 1
+    axes = list(zip(shape, rows if steps is None else steps, rows if others is None else others, strict=True))
+    if 0 in shape:
+        return []
+    while axes and (axes[-1][0] == 1 or axes[-1][1:] == (run, run)):
+        run *= axes.pop()[0]
+    axes = [(dim, step, other) for dim, step, other in axes if dim != 1 and (step or other)]
+    if math.prod(dim for dim, _, _ in axes) > MOST_RUNS:
+        return None
+    starts = [(0, 0)]
+    for dim, step, other in axes:
+        starts = [(start + i * step, at + i * other) for start, at in starts for i in range(dim)]
+    return [(start, at, run) for start, at in starts]
+
+
 def _cut(parts: list[_Part], lo: int, hi: int) -> list[_Part]:
-    """Elements `[lo, hi)` of the parts."""
+    """Elements `[lo, hi)` of the parts, which are in order and without gaps."""
     found = []
-    for part in parts:
+    for number in range(max(bisect_right(parts, lo, key=attrgetter("lo")) - 1, 0), len(parts)):
+        part = parts[number]
+        if part.lo >= hi:
+            break
         a, b = max(part.lo, lo), min(part.hi, hi)
         if a < b:
             found.append(_Part(a, b, part.root, part.first + a - part.lo))

@@ -7,13 +7,15 @@ one dict access.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from memopt.ir import Value
 
-__all__ = ["NCHW", "ByteMap", "Content", "Image", "Layout", "Piece", "Place"]
+__all__ = ["NCHW", "ByteMap", "Content", "Image", "Layout", "Piece", "Pieces", "Place", "apart", "is_same", "meets"]
 
 #: How elements follow each other: () in logical order; (first element, *shape): those of this tensor, in NHWC order.
 Layout = tuple[int, ...]
@@ -27,6 +29,41 @@ class Image(NamedTuple):
     dtype: str
     layout: Layout
     at: int
+
+
+#: (first byte, end, image) of ranges of bytes and what they should hold, in the order of the bytes and apart.
+Pieces = list[tuple[int, int, Image]]
+
+
+def is_same(one: tuple[int, int, Image], other: tuple[int, int, Image]) -> bool:
+    """Whether two pieces say the same of the bytes that they share."""
+    return one[2][:3] == other[2][:3] and one[2].at - one[0] == other[2].at - other[0]
+
+
+def apart(found: Pieces) -> Pieces | None:
+    """Pieces in any order as one of each byte, neighbours made one where the image runs on; None if two pieces say of
+    one byte that it is not the same.
+    """
+    pieces: Pieces = []
+    for piece in sorted(found, key=itemgetter(0)):
+        last = pieces[-1] if pieces else None
+        if last is not None and piece[0] <= last[1] and is_same(last, piece):
+            pieces[-1] = (last[0], max(last[1], piece[1]), last[2])
+        elif last is not None and piece[0] < last[1]:
+            return None
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def meets(some: Pieces, others: Pieces) -> Iterator[tuple[tuple[int, int, Image], tuple[int, int, Image]]]:
+    """Each piece of `some` with each of `others` that shares a byte with it: O(log n) a piece, and the pairs."""
+    for piece in some:
+        at = max(bisect_right(others, piece[0], key=itemgetter(0)) - 1, 0)
+        while at < len(others) and others[at][0] < piece[1]:
+            if max(others[at][0], piece[0]) < min(others[at][1], piece[1]):
+                yield piece, others[at]
+            at += 1
 
 
 class Place(NamedTuple):

@@ -2,8 +2,8 @@
 
 Holds true: an operand becomes a `Place` by its buffer, slot, offset and number of bytes only; in strides that is its
 hull, from the first element to the last. `writes` lists every
-place where a root was ever written, `views` what calls said to be there as a view; both serve messages and the choice
-of kinds, never the question of what bytes hold.
+place where a root was ever written, `strided` what kernels wrote in which strides, `views` what calls said to be there
+as a view; all serve messages and the choice of kinds, never the question of what bytes hold.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from memopt.ir import Node, Value
 from memopt.lowering.program import Operand, Rebind
 from memopt.ops import DEFAULT_LAYOUT
 from memopt.plan import MemoryPlan
-from memopt.strides import extent
+from memopt.strides import Strides, canonical, extent
 from memopt.types import DTYPES, itemsize
 from memopt.validate.findings import Finding, Report
 from memopt.validate.images import Images
 from memopt.validate.slots import Site, place_buffers
-from memopt.validate.spaces import Content, Image, Place
+from memopt.validate.spaces import Content, Image, Pieces, Place
 from memopt.validate.words import Words
 
 __all__ = ["State"]
@@ -43,6 +43,7 @@ class State:
         self.freed: dict[int, int] = {}
         self.writes: dict[Value, list[Content]] = {}
         self.views: set[Value] = set()
+        self.strided: set[tuple[Value, Strides]] = set()
         self.rebinds: dict[str, list[tuple[int, Rebind]]] = {}
         self.homes: dict[Value, Place] = {}
 
@@ -119,12 +120,12 @@ class State:
 
     # -- bytes ----------------------------------------------------------------------------------------------------
 
-    def write(self, place: Place, value: Value, image: Image, source: Content | None = None, fault: str = "") -> None:
-        """From now on the place holds `image`, that of `value`. What is there already stays: a view written onto
-        itself, or an input where it is joined.
+    def write(self, place: Place, value: Value, pieces: Pieces, source: Content | None = None, fault: str = "") -> None:
+        """From now on the bytes of `pieces`, which lie in the place, hold these of `value`. What is there already
+        stays: a view written onto itself, or an input where it is joined.
         """
-        for lo, hi, piece in self.images.pieces(image, place.hi - place.lo):
-            self._write(place._replace(lo=place.lo + lo, hi=place.lo + hi), value, piece, source, fault)
+        for lo, hi, piece in pieces:
+            self._write(place._replace(lo=lo, hi=hi), value, piece, source, fault)
 
     def _write(self, place: Place, value: Value, image: Image, source: Content | None, fault: str) -> None:
         if value is not image.root and source is None and place.space.holds(place.lo, place.hi, image):
@@ -134,34 +135,61 @@ class State:
         place.space.write(place.lo, place.hi, content, at - place.lo)
         self.writes.setdefault(root, []).append(content)
 
-    def holds(self, place: Place, image: Image) -> bool:
-        """Whether the place holds exactly `image`."""
-        pieces = self.images.pieces(image, place.hi - place.lo)
-        return all(place.space.holds(place.lo + lo, place.lo + hi, piece) for lo, hi, piece in pieces)
+    def holds(self, place: Place, pieces: Pieces) -> bool:
+        """Whether the place's space holds exactly the pieces."""
+        return all(place.space.holds(lo, hi, piece) for lo, hi, piece in pieces)
 
-    def image(self, place: Place, value: Value, operand: Operand) -> Image | None:
-        """What the operand's bytes should hold: of the images as which `value` may be read there the one that they do
-        hold, else the first; None if in its strides there is none.
+    def pieces(self, place: Place, image: Image) -> Pieces:
+        """The place as pieces of `image`, joins looked into."""
+        return placed(place.lo, self.images.pieces(image, place.hi - place.lo))
+
+    def read(self, place: Place, value: Value, operand: Operand) -> Pieces | None:
+        """What the operand's bytes should hold: of the ways in which `value` may be read there the one that they do
+        hold, else the first; None if it was never to lie in these strides.
         """
-        placed = operand.placement
-        found = self.images.candidates(value, placed.dtype, placed.layout, operand.strides)
-        if len(found) < 2:
-            return found[0] if found else None
-        return next((image for image in found if self.holds(place, image)), found[0])
+        stored = operand.placement
+        first: Pieces | None = None
+        for way in self.images.ways(value, stored.dtype, stored.layout, operand.strides):
+            pieces = placed(place.lo, way)
+            if self.holds(place, pieces):
+                return pieces
+            first = pieces if first is None else first
+        steps = canonical(value.shape, operand.strides)
+        computed = self.images.root(value) in self.writes or value in self.views
+        if steps is None or (value, steps) in self.strided or not computed:
+            return first
+        return first if self.images.candidates(value, stored.dtype, stored.layout, steps) else None
+
+    def written(self, place: Place, value: Value, operand: Operand) -> Pieces | None:
+        """What a kernel that writes `value` to the operand leaves in its bytes: what is there already if that is the
+        value; None if it cannot lie so.
+        """
+        stored, steps = operand.placement, canonical(value.shape, operand.strides)
+        if steps is None:
+            return self.read(place, value, operand)
+        found = [placed(place.lo, way) for way in self.images.rows(value, stored.dtype, steps)]
+        size = value.type.num_elements * itemsize(stored.dtype)
+        found = [pieces for pieces in found if sum(hi - lo for lo, hi, _ in pieces) == size]
+        return next((pieces for pieces in found if self.holds(place, pieces)), found[0] if found else None)
 
     def drop(self, place: Place) -> None:
         """From now on the place holds no value."""
         place.space.write(place.lo, place.hi, Content(None, None, "", (), 0, self.index, place), 0)
 
-    def check_pinned(self, place: Place, image: Image | None) -> None:
+    def check_pinned(self, place: Place, pieces: Pieces | None) -> None:
         """Report a write to an undonated feed or never updated parameter, unless it is a view written onto itself."""
         for lo, hi, value in place.space.pinned:
-            if place.lo >= hi or lo >= place.hi or (image is not None and self.holds(place, image)):
+            if place.lo >= hi or lo >= place.hi or (pieces is not None and self.holds(place, pieces)):
                 continue
             what = "a parameter that no node updates" if value in self.graph.params else "a feed that is not donated"
-            written = "bytes" if image is None else f"%{image.root.name}"
+            written = f"%{pieces[0][2].root.name}" if pieces else "bytes"
             message = f"writes {written} to {self.words.place(place)}, where %{value.name} lies, {what}"
             self.say("pinned-write", value.name, message, place, ("pinned", value))
+
+
+def placed(start: int, pieces: Pieces) -> Pieces:
+    """The pieces of an operand, where they lie in its space."""
+    return [(start + lo, start + hi, image) for lo, hi, image in pieces] if start else pieces
 
 
 def _is_placement(placed: object) -> bool:

@@ -16,7 +16,7 @@ from memopt.lowering.program import Free, Operand, Rebind, Transfer
 from memopt.ops import DEFAULT_LAYOUT
 from memopt.types import itemsize
 from memopt.validate.images import stored_layout
-from memopt.validate.spaces import NCHW, Content, Image, Place
+from memopt.validate.spaces import NCHW, Content, Image, Pieces, Place, is_same, meets
 from memopt.validate.state import State
 
 __all__ = ["run_free", "run_rebind", "run_transfer"]
@@ -73,7 +73,7 @@ def run_transfer(state: State, transfer: Transfer) -> None:
         if part.image is None or content is None or content.value is None:
             state.drop(place)
         else:
-            state.write(place, content.value, part.image, content, part.fault)
+            state.write(place, content.value, state.pieces(place, part.image), content, part.fault)
 
 
 def _value(state: State, operand: Operand, role: str) -> Value | None:
@@ -124,13 +124,13 @@ def _parts(source: Place) -> list[Part]:
 
 def _gathered(state: State, source: Place, value: Value, operand: Operand) -> list[Part]:
     """What a copy of a source in strides holds: `value`, spoilt unless the source holds it in these strides."""
-    dtype, image = operand.placement.dtype, state.image(source, value, operand)
+    dtype, wanted = operand.placement.dtype, state.read(source, value, operand)
     there = [piece.content for piece in source.space.read(source.lo, source.hi)]
     content = next((content for content in there if content is not None and content.value is not None), None)
     fault = ""
-    if image is None:
+    if wanted is None:
         fault = state.words.no_view(value, operand)
-    elif not state.holds(source, image):
+    elif not state.holds(source, wanted):
         fault = f"read in strides {operand.strides} from bytes that did not hold %{value.name} in these"
     made = None if content is None else replace(content, value=value)
     pieces = state.images.images(value, dtype, DEFAULT_LAYOUT)
@@ -175,16 +175,10 @@ def _reordered(state: State, parts: list[Part], value: Value, before: Placement,
     return Part(0, end, result, first.content, fault)
 
 
-def _consists_of(parts: list[Part], pieces: list[tuple[int, int, Image]]) -> bool:
+def _consists_of(parts: list[Part], pieces: Pieces) -> bool:
     """Whether the parts hold exactly these images, however both are cut."""
-    for part in parts:
-        for lo, hi, want in pieces:
-            if lo >= part.hi or part.lo >= hi:
-                continue
-            image = part.image
-            if image is None or part.fault or image[:3] != want[:3] or image.at - part.lo != want.at - lo:
-                return False
-    return True
+    held = [(part.lo, part.hi, part.image) for part in parts if part.image is not None and not part.fault]
+    return len(held) == len(parts) and all(is_same(one, other) for one, other in meets(held, pieces))
 
 
 def _cast(state: State, part: Part, placements: tuple[Placement, Placement], sizes: tuple[int, int]) -> Part:

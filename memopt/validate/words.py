@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memopt.ir import Value
 from memopt.lowering.program import Call, Free, Operand, Program, Rebind, Transfer
+from memopt.strides import MOST_RUNS
 from memopt.validate.spaces import Content, Image, Place
 
 __all__ = ["Words"]
@@ -55,8 +56,14 @@ class Words:
 
     @staticmethod
     def no_view(value: Value, operand: Operand) -> str:
-        """`read in strides (1, 4), in which no view of %v lies`."""
-        return f"read in strides {operand.strides}, in which no view of %{value.name} lies"
+        """`read in strides (1, 4), in which no view of %v lies, nor was it written`."""
+        return f"read in strides {operand.strides}, in which no view of %{value.name} lies, nor was it written"
+
+    @staticmethod
+    def no_strides(operand: Operand) -> str:
+        """`written in strides (1, 1), in which elements share bytes or are in more than 1024 runs`."""
+        why = f"elements share bytes or are in more than {MOST_RUNS} runs"
+        return f"written in strides {operand.strides}, in which {why}"
 
     @staticmethod
     def form(image: Image | Content) -> str:
