@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from memopt.ir import Graph, Storage, Value, lies_as_view, stepped_view
+from memopt.ir import Graph, Storage, Value, lies_as_view, stepped_view, view_steps
 from memopt.strides import MOST_RUNS, Strided, Strides, canonical, row_runs, row_strides
 from memopt.types import itemsize
 
@@ -147,7 +147,8 @@ class Aliases:
         """The storage of `value`, or of what it is a view of, was changed: its strides, or whether it lies as a view.
         Roots stay as they were.
         """
-        self._runs[value] = self._holds(value, self._lender(value))
+        if view_steps(value, None) is not None:
+            self._runs[value] = self._holds(value, self._lender(value))
         self._placed[value] = self._lies(value)
 
     def agree(self, a: Value, b: Value, shift: int) -> bool:

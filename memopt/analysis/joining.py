@@ -225,13 +225,13 @@ def _moves(occupancy: Occupancy, join: _Join, stack: ExitStack) -> list[_Move]:
         variable = occupancy.graph.storage.variable(part.input)
         start, move = place.offset - variable.offset, moves.get(variable.buffer)
         if move is None:
-            made = _move(occupancy, part, place, [result, *(other.body for other in moves.values())])
-            if isinstance(made, _Move):
-                moves[variable.buffer] = made
-                if made.spacing is not None:
-                    stack.enter_context(spaced(occupancy, made.spacing))
-            else:
-                join.settle(part, False, *made)
+            with ExitStack() as here:
+                made = _move(occupancy, (part, place), [result, *(other.body for other in moves.values())], here)
+                if isinstance(made, _Move):
+                    moves[variable.buffer] = made
+                    stack.enter_context(here.pop_all())
+                else:
+                    join.settle(part, False, *made)
         elif move.body.at == start and all(part.input is not other.input for other in move.parts):
             move.parts.append(part)
         else:
@@ -240,9 +240,14 @@ def _moves(occupancy: Occupancy, join: _Join, stack: ExitStack) -> list[_Move]:
     return list(moves.values())
 
 
-def _move(occupancy: Occupancy, part: JoinPart, place: JoinedPart, others: Sequence[Body]) -> _Move | Refusal:
-    """The move of the part's buffer to where it belongs, or why it must not be made beside the others."""
-    graph = occupancy.graph
+def _move(
+    occupancy: Occupancy, where: tuple[JoinPart, JoinedPart], others: Sequence[Body], stack: ExitStack
+) -> _Move | Refusal:
+    """The move of the part's buffer to where it belongs, or why it must not be made beside the others.
+
+    What it takes apart lies so until the stack is closed.
+    """
+    graph, (part, place) = occupancy.graph, where
     variable = graph.storage.variable(part.input)
     at = place.offset - variable.offset
     if place.strides == variable.strides:
@@ -252,6 +257,7 @@ def _move(occupancy: Occupancy, part: JoinPart, place: JoinedPart, others: Seque
     if place.strides is not None and (variable.strides is None or len(place.strides) == len(variable.strides)):
         found = spacing_of(graph, part.input, place.strides)
         if not isinstance(found, str):
+            stack.enter_context(spaced(occupancy, found))
             return _spaced_move(occupancy, part, Body(variable.buffer, at), (found, others))
         spacing = found
     text = f"%{part.input.name} is no run of the bytes of %{part.output.name}, and cannot be taken apart: {spacing}"
@@ -262,12 +268,11 @@ def _spaced_move(
     occupancy: Occupancy, part: JoinPart, body: Body, more: tuple[Spacing, Sequence[Body]]
 ) -> _Move | Refusal:
     spacing, others = more
-    with spaced(occupancy, spacing):
-        text = kernel_refusal(occupancy.graph, spacing)
-        if text is not None:
-            return Reason.IN_STRIDES, f"%{part.input.name} cannot be taken apart: {text}"
-        body = body._replace(size=max(tenant.high for tenant in occupancy.tenants(body.buffer)))
-        return _clash(occupancy, part, body, others) or _Move(body, [part], spacing)
+    text = kernel_refusal(occupancy, spacing)
+    if text is not None:
+        return Reason.IN_STRIDES, f"%{part.input.name} cannot be taken apart: {text}"
+    body = body._replace(size=max(tenant.high for tenant in occupancy.tenants(body.buffer)))
+    return _clash(occupancy, part, body, others) or _Move(body, [part], spacing)
 
 
 def _refusal(occupancy: Occupancy, part: JoinPart, place: JoinedPart | None) -> Refusal | None:

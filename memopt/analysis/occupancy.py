@@ -69,6 +69,8 @@ class Occupancy:
         self.graph = graph
         self.liveness = analyze_liveness(graph)
         self.aliases = analyze_aliases(graph)
+        #: Whether kernels do a node with operands in these strides: kept for `spacing.has_kernel`.
+        self.kernels: dict[tuple[Node, tuple[tuple[Strides | None, ...], ...]], bool] = {}
         self._tenants: dict[Buffer, list[Tenant]] = {}
         self._span: dict[Buffer, Interval] = {}
         self._size: dict[Buffer, int] = {}
@@ -265,7 +267,7 @@ class Occupancy:
         for variable, steps in strides.items():
             variable.strides = steps
         tenants = []
-        for tenant in self._tenants[buffer]:
+        for tenant in sorted(self._tenants[buffer], key=lambda one: one.order):  # what is viewed before its views
             self.aliases.place(tenant.value)
             tenants.append(tenant._replace(high=tenant.low + storage.extent_bytes(tenant.value)))
         self._tenants[buffer] = sorted(tenants)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from memopt.analysis.occupancy import Occupancy
 from memopt.ir import Graph, Node, Value, Variable, lies_as_view
 from memopt.ops import KernelQuery, choose_calls
-from memopt.strides import Strides, canonical, extent, row_strides
+from memopt.strides import Strides, canonical, extent, row_runs, row_strides
 from memopt.types import itemsize
 
 __all__ = ["Spacing", "has_kernel", "kernel_refusal", "spaced", "spacing_of"]
@@ -44,6 +44,8 @@ def spacing_of(graph: Graph, part: Value, strides: Strides) -> Spacing | str:
         if first < 0 or first % size or first // size + inner > row:
             return f"%{value.name} shares its bytes, and its items lie across those of %{part.name}"
         found[variable] = (strides[0], *have[1:])
+        if row_runs(value.shape, found[variable]) is None:
+            return f"%{value.name} would be in too many pieces"
     return found
 
 
@@ -58,9 +60,9 @@ def spaced(occupancy: Occupancy, spacing: Spacing) -> Iterator[None]:
         occupancy.space(before)
 
 
-def kernel_refusal(graph: Graph, spacing: Spacing) -> str | None:
+def kernel_refusal(occupancy: Occupancy, spacing: Spacing) -> str | None:
     """Why nodes cannot do with these variables lying as they do now; None if they can."""
-    storage = graph.storage
+    storage = occupancy.graph.storage
     views = {variable: lies_as_view(storage, storage.values_of(variable)[0]) for variable in spacing}
     nodes: dict[Node, Value] = {}
     for variable in spacing:
@@ -71,21 +73,23 @@ def kernel_refusal(graph: Graph, spacing: Spacing) -> str | None:
             if not all(lies_as_view(storage, output) for _, output in use.node.real_outputs):
                 nodes.setdefault(use.node, value)
     for node, value in nodes.items():
-        if not has_kernel(graph, node):
+        if not has_kernel(occupancy, node):
             what = "makes it" if node is value.producer else "reads it"
             return f"the kernel of {node.op} ({node.name}), which {what}, takes no strides of %{value.name}"
     return None
 
 
-def has_kernel(graph: Graph, node: Node) -> bool:
+def has_kernel(occupancy: Occupancy, node: Node) -> bool:
     """Whether kernels do `node` with its operands stored as they are, or it has none anyhow."""
-    storage = graph.storage
-    types = tuple(node.input_types), tuple(node.output_types)
-    steps = [
+    storage = occupancy.graph.storage
+    steps = tuple(
         tuple(None if value is None else storage.variable(value).strides for value in values)
         for values in (node.inputs, node.outputs)
-    ]
-    query = KernelQuery(*types, node.attrs, strides=steps[0], out_strides=steps[1])
-    return choose_calls(node.spec, query) is not None or node.spec.kernel(KernelQuery(*types, node.attrs)) is None
-
-
+    )
+    found = occupancy.kernels.get((node, steps))
+    if found is None:
+        types = tuple(node.input_types), tuple(node.output_types)
+        query = KernelQuery(*types, node.attrs, strides=steps[0], out_strides=steps[1])
+        found = choose_calls(node.spec, query) is not None or node.spec.kernel(KernelQuery(*types, node.attrs)) is None
+        occupancy.kernels[node, steps] = found
+    return found
