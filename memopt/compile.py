@@ -222,15 +222,26 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
         plan.mark_validated()
     if graph is None:
         return plan
-    if [repr(v) for v in graph.values] != [repr(v) for v in plan.graph.values]:
-        raise OptionError(
-            f"graph {graph.name!r} is not the one that plan {str(path)!r} was made for: their values differ"
-        )
+    _check_same(graph, plan.graph, str(path))
     for value in graph.params:
         array = graph.param_data(value)
         if array is not None:
             plan.graph.set_param(value.name, array)
     return plan
+
+
+def _check_same(given: Graph, saved: Graph, path: str) -> None:
+    """Raise `OptionError` unless both have the same feeds and parameters, the saved one has all outputs, and what has one
+    name has one type. (Passes may have taken out other values, and kept ones are outputs.)
+    """
+    named = {kind: [[repr(v) for v in getattr(g, kind)] for g in (given, saved)] for kind in ("inputs", "params")}
+    differ = [kind for kind, (ours, theirs) in named.items() if ours != theirs]
+    differ += ["outputs"] if {v.name for v in given.outputs} - {v.name for v in saved.outputs} else []
+    types = {value.name: value.type for value in given.values}
+    other = next((v for v in saved.values if types.get(v.name, v.type) != v.type), None)
+    if differ or other is not None:
+        what = f"their {', '.join(differ)} differ" if other is None else f"%{other.name} is {other.type} there"
+        raise OptionError(f"graph {given.name!r} is not the one that plan {path!r} was made for: {what}")
 
 
 def _placing(program: Program, seconds: float) -> Place:
