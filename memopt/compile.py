@@ -231,8 +231,8 @@ def load_plan(path: str | Path, graph: Graph | None = None, *, validate: bool = 
 
 
 def _check_same(given: Graph, saved: Graph, path: str) -> None:
-    """Raise `OptionError` unless both have the same feeds and parameters, the saved one has all outputs, and what has one
-    name has one type. (Passes may have taken out other values, and kept ones are outputs.)
+    """Raise `OptionError` unless both have the same feeds and parameters, the saved one has all outputs, and what has
+    one name has one type. (Passes may have taken out other values, and kept ones are outputs.)
     """
     named = {kind: [[repr(v) for v in getattr(g, kind)] for g in (given, saved)] for kind in ("inputs", "params")}
     differ = [kind for kind, (ours, theirs) in named.items() if ours != theirs]
