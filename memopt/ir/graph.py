@@ -8,7 +8,6 @@ variable. Methods check everything, then change. `memopt.ir.verify` re-checks it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
