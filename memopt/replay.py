@@ -35,7 +35,7 @@ def replayed(plan: MemoryPlan, decisions: Iterable[Decision]) -> Graph:
             if final.variable(first) is final.variable(other):
                 names.join(first, other)
     homes = {value: groups.find(value) for value in twin.values}
-    while any([_part(value, final, homes, names) for value in twin.values]):
+    while any(_part(value, final, homes, names) for value in twin.values):
         pass
     twin.storage = _rebuilt(twin.values, final, homes, names)
     return twin

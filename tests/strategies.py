@@ -38,15 +38,17 @@ def graphs(
     min_dim: int = 1,
     only: Sequence[str] | None = None,
 ) -> Graph:
-    """A verified graph of at most `max_nodes` nodes.
+    """A verified graph of at most `max_nodes` statements, of one node mostly.
 
     `devices` are drawn from for every node; `updates` allows SGD, Momentum and Increment; `donated` donated feeds;
-    `min_dim=0` a few zero-size tensors; `only` restricts the nodes to these makers (names of methods of `_Drawn`).
+    `min_dim=0` a few zero-size tensors; `only` restricts the nodes to these makers (names of methods of `_Drawn`),
+    and "look", which is made only if it is named.
     """
     drawn = _Drawn(draw, devices, min_dim)
     for i in range(draw(st.integers(1, 3))):
         drawn.feed(f"x{i}", donated=donated and draw(st.booleans()))
-    makers = [maker for name, maker in drawn.makers(updates).items() if only is None or name.split()[0] in only]
+    table = drawn.makers(updates, asked=only is not None and "look" in only)
+    makers = [maker for name, maker in table.items() if only is None or name.split()[0] in only]
     statement = st.tuples(st.sampled_from(makers), st.sampled_from(devices))
     for maker, device in draw(st.lists(statement, min_size=min(2, max_nodes), max_size=max_nodes)):
         drawn.builder.device = device
@@ -85,8 +87,8 @@ class _Drawn:
         self._dim = st.sampled_from([2, 1, 3, 4, 2, 3, 4, 2, 3, *([0] if min_dim == 0 else [])])
         self._rng = np.random.default_rng(draw(st.integers(0, 255)))
 
-    def makers(self, updates: bool) -> dict[str, Callable[[], None]]:
-        """The makers whose ops exist, by name."""
+    def makers(self, updates: bool, *, asked: bool = False) -> dict[str, Callable[[], None]]:
+        """The makers whose ops exist, by name; `look` too if it is asked for."""
         table: dict[str, tuple[str, Callable[[], None]]] = {
             "unary": ("Relu", self.unary),
             "binary": ("Add", self.binary),
@@ -95,6 +97,7 @@ class _Drawn:
             "transpose": ("Transpose", self.transpose),
             "concat": ("Concat", self.concat),
             "split": ("Split", self.split),
+            "expand": ("Expand", self.expand),
             "slice": ("Slice", self.slice),
             "slice_assign": ("SliceAssign", self.slice_assign),
             "matmul": ("MatMul", self.matmul),
@@ -110,6 +113,8 @@ class _Drawn:
             "dropout": ("Dropout", self.dropout),
             "resize": ("Resize", self.resize),
         }
+        if asked:
+            table["look"] = ("Transpose", self.look)
         if updates:
             table |= {
                 "sgd": ("SGD", self.sgd),
@@ -224,6 +229,30 @@ class _Drawn:
         axis = self.draw(st.sampled_from([i for i, dim in enumerate(value.shape) if dim >= 2]))
         first = self.draw(st.integers(1, value.shape[axis] - 1))
         self.add("Split", value, axis=axis, split=(first, value.shape[axis] - first), outputs=2)
+
+    def expand(self) -> None:
+        value = self.pick()
+        if value is None:
+            return
+        shape = [self.draw(self._dim) if dim == 1 else dim for dim in value.shape]
+        shape = [*([self.draw(self._dim)] if self.draw(st.booleans()) else []), *shape]
+        if int(np.prod(shape)) <= _MAX_ELEMENTS:
+            self.add("Expand", value, shape=tuple(shape))
+
+    def look(self) -> None:
+        """A view of a value that is read once more, and two readers of the view, one later."""
+        before = len(self.graph.nodes)
+        makers = [self.transpose, self.transpose, self.split, self.slice, self.expand, self.reshape]
+        self.draw(st.sampled_from(makers))()
+        if len(self.graph.nodes) == before:
+            return
+        node = self.graph.nodes[-1]
+        for value in (node.inputs[0], node.outputs[-1]):
+            if value is not None and self._float(value) and self.draw(st.booleans()):
+                self.add(self.draw(st.sampled_from(["Relu", "Neg", "Softmax"])), value)
+        out = node.outputs[0]
+        if out is not None and self._float(out) and len(out.shape) >= 2:
+            self.add("MatMul", out, self.param((out.shape[-1], self.draw(self._dim)), out.dtype))
 
     def slice(self) -> None:
         value = self.pick(lambda value: any(dim >= 2 for dim in value.shape))

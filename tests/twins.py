@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memopt.ir import Graph, Node, Value
+from memopt.ir import Graph, Node, Value, lies_as_view
+from memopt.types import itemsize
 
 __all__ = ["content", "is_live", "labels", "must_hold_at_the_end", "storage_faults"]
 
@@ -60,19 +61,43 @@ def content(value: Value) -> tuple[Value, int]:
     return root, inner + offset
 
 
-def labels(value: Value) -> list[tuple[Value, int]]:
-    """(root, byte of it) for each byte of `value`, through views and joins."""
+def labels(value: Value, *, moved: bool = False) -> list[tuple[Value, int]]:
+    """(root, byte of it) for each byte of `value`, through views and joins; `moved`: through what moves elements too.
+    """
     node = value.producer
     root, offset = content(value)
     if root is not value:
-        return labels(root)[offset : offset + value.nbytes]
+        return labels(root, moved=moved)[offset : offset + value.nbytes]
+    looked = _looked_up(value) if moved else None
+    if looked is not None:
+        return looked
     found = [(value, i) for i in range(value.nbytes)]
     join = None if node is None else node.spec.join_of(value.index)
     for index, source in enumerate(node.inputs if node is not None and join is not None else ()):
         at = join.byte_offset(node.input_types, node.output_types, node.attrs, index)
         if source is not None and at is not None:
-            found[at : at + source.nbytes] = labels(source)
+            found[at : at + source.nbytes] = labels(source, moved=moved)
     return found
+
+
+def _looked_up(value: Value) -> list[tuple[Value, int]] | None:
+    """The labels of what only moves elements (Transpose, Slice, Split, Expand, Concat): what its op's reference makes
+    of the numbers of its sources' bytes.
+    """
+    node = value.producer
+    view, join = (None, None) if node is None else (node.spec.view_of(value.index), node.spec.join_of(value.index))
+    if node is None or not value.nbytes or (join is None and (view is None or view.strides is None)):
+        return None
+    sources = node.inputs if join is not None else node.inputs[view.input : view.input + 1]
+    if any(source is None or source.dtype != value.dtype for source in sources):
+        return None
+    size, known, numbers = itemsize(value.dtype), [], []
+    for source in sources:
+        numbers.append(len(known) // size + np.arange(source.type.num_elements).reshape(source.shape))
+        known += labels(source, moved=True)
+    inputs = numbers if join is not None else [*[None] * view.input, *numbers, *[None] * len(node.inputs)]
+    found = node.spec.reference(inputs[: len(node.inputs)], node.attrs, list(node.output_types))[value.index]
+    return [known[size * int(element) + byte] for element in found.ravel() for byte in range(size)]
 
 
 def storage_faults(graph: Graph) -> list[str]:
@@ -86,43 +111,56 @@ class _Bytes:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._number = {value: i + 1 for i, value in enumerate(graph.values)}
-        self._bytes: dict[Any, NDArray[np.int64]] = {}
         self._labels: dict[Value, NDArray[np.int64]] = {}
+        ends: dict[Any, int] = {}
         for value in graph.values:
-            buffer, end = graph.storage.buffer(value), graph.storage.variable(value).offset + value.nbytes
-            if len(self._bytes.get(buffer, ())) < end:
-                self._bytes[buffer] = np.zeros(end, np.int64)
-            self._bytes.setdefault(buffer, np.zeros(0, np.int64))
+            buffer, where = graph.storage.buffer(value), self._where(value)
+            ends[buffer] = max(ends.get(buffer, 0), int(where.max(initial=-1)) + 1)
+        self._bytes = {buffer: np.zeros(end, np.int64) for buffer, end in ends.items()}
 
     def run(self) -> Iterator[str]:
         for value in (*self._graph.inputs, *self._graph.params):
-            self._place(value)[:] = self._label(value)
+            self._write(value)
         for value in (*self._graph.inputs, *self._graph.params):
             yield from self._check(value, "arrived")
         for node in self._graph.nodes:
             for _, value in node.data_inputs:
                 yield from self._check(value, f"read by {node.name}")
+            for _, value in node.real_outputs:
+                if self._graph.storage.variable(value).strides is not None and lies_as_view(self._graph.storage, value):
+                    yield from self._check(value, f"looked at by {node.name}")  # nobody writes it
             yield from self._overwrites(node)
             for _, value in node.real_outputs:
-                self._place(value)[:] = self._label(value)
+                self._write(value)
             for _, value in node.real_outputs:
                 yield from self._check(value, f"written by {node.name}")
         for value in must_hold_at_the_end(self._graph):
             yield from self._check(value, "kept")
 
-    def _place(self, value: Value) -> NDArray[np.int64]:
-        low = self._graph.storage.variable(value).offset
-        return self._bytes[self._graph.storage.buffer(value)][low : low + value.nbytes]
+    def _where(self, value: Value) -> NDArray[np.int64]:
+        """The numbers of the bytes in its buffer in which `value` lies, in its logical order."""
+        variable, size = self._graph.storage.variable(value), itemsize(value.dtype)
+        elements = np.arange(value.type.num_elements)
+        if variable.strides is not None:
+            steps = np.array(variable.strides, np.int64).reshape(-1, *[1] * len(value.shape))
+            elements = (np.indices(value.shape) * steps).sum(axis=0).ravel()
+        return (variable.offset + elements[:, None] * size + np.arange(size)).ravel()
+
+    def _read(self, value: Value) -> NDArray[np.int64]:
+        return self._bytes[self._graph.storage.buffer(value)][self._where(value)]
+
+    def _write(self, value: Value) -> None:
+        self._bytes[self._graph.storage.buffer(value)][self._where(value)] = self._label(value)
 
     def _label(self, value: Value) -> NDArray[np.int64]:
         found = self._labels.get(value)
         if found is None:
-            found = np.array([(self._number[root] << 32) + i for root, i in labels(value)], np.int64)
+            found = np.array([(self._number[root] << 32) + i for root, i in labels(value, moved=True)], np.int64)
             self._labels[value] = found
         return found
 
     def _check(self, value: Value, when: str) -> Iterator[str]:
-        if not np.array_equal(self._place(value), self._label(value)):
+        if not np.array_equal(self._read(value), self._label(value)):
             yield f"%{value.name}, {when}, is not there"
 
     def _overwrites(self, node: Node) -> Iterator[str]:
@@ -132,8 +170,8 @@ class _Bytes:
             over = [(i, v) for i, v in node.data_inputs if self._is_changed(v, output)]  # the rest is there already
             if not over:
                 continue
-            low = storage.variable(output).offset
-            if any(storage.variable(v).offset != low for _, v in over):
+            place = storage.variable(output).offset, storage.variable(output).strides
+            if any((storage.variable(v).offset, storage.variable(v).strides) != place for _, v in over):
                 yield f"%{output.name} lies across an input of {node.name}"
             allowed = [i for i, _ in over if self._allows(node, number, i, alone=len(over) == 1)]
             if not allowed or any(v.type != node.inputs[allowed[0]].type for _, v in over):
@@ -144,9 +182,8 @@ class _Bytes:
         storage = self._graph.storage
         if storage.buffer(value) is not storage.buffer(output):
             return False
-        low, start = storage.variable(output).offset, storage.variable(value).offset
-        changed = low + np.flatnonzero(self._place(output) != self._label(output))
-        return bool(((changed >= start) & (changed < start + value.nbytes)).any())
+        changed = self._where(output)[self._read(output) != self._label(output)]
+        return bool(np.isin(changed, self._where(value)).any())
 
     @staticmethod
     def _allows(node: Node, output: int, index: int, *, alone: bool) -> bool:

@@ -72,8 +72,10 @@ def _walk_node(
     for c in rest:
         refusal = refusals[c] or together
         if refusal is None and not (whole and refused is None):
-            other = f"output %{refused.output.name}" if refused is not None else "another output"
-            refusal = Reason.SIBLING, f"{other} of {node.name} is no view, and its call makes both"
+            stays = {one.output for one in rest} if refused is None else {one.output for one in rest if one != refused}
+            other = next(output for _, output in node.real_outputs if output not in stays)
+            text = f"%{c.output.name} is made by the call that makes %{other.name}, which is no view in strides"
+            refusal = Reason.SIBLING, text
         verdicts[c] = _lay(occupancy, c) if refusal is None else Verdict(False, *refusal, c.output.nbytes)
     for c in candidates:
         yield c, verdicts[c]
