@@ -178,11 +178,13 @@ def _recompiled(plan: Plan, rng: random.Random, *, rename: bool) -> Plan | None:
     graph = plan.graph.copy()
     variables = graph.storage.variables
     one, other = rng.choice(variables), rng.choice(variables)
-    if rename:
-        graph.storage.rename(one, other)
-    else:
-        graph.storage.share(one, other.buffer, rng.choice([other.offset, 0, 16]))
+    outputs = "caller" if any(buffer.space == "output" for buffer in plan.program.buffers) else "arena"
+    options: dict[str, Any] = {"outputs": outputs, "validate": False, "pack_seconds": 0}
     try:
-        return compile(graph, (), plan.machine, plan.program.transfer, validate=False, pack_seconds=0)
+        if rename:
+            graph.storage.rename(one, other)
+        else:
+            graph.storage.share(one, other.buffer, rng.choice([other.offset, 0, 16]))
+        return compile(graph, (), plan.machine, plan.program.transfer, **options)
     except MemoptError:
         return None
