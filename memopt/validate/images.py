@@ -115,11 +115,11 @@ class Images:
                     yield found
 
     def ways(self, value: Value, dtype: str, layout: str, strides: Strides | None = None) -> Iterator[Pieces]:
-        """All that bytes may hold to be read as `value`: the candidates, then in strides the rows."""
+        """All that bytes may hold to be read as `value`: the candidates, then the rows of other relatives."""
         num_bytes = extent(value.shape, strides) * itemsize(dtype)
         for image in self.candidates(value, dtype, layout, strides):
             yield self.pieces(image, num_bytes)
-        if canonical(value.shape, strides) is not None:
+        if stored_layout(value.shape, layout) == NCHW:
             yield from self.rows(value, dtype, strides, hulls=False)
 
     def images(self, value: Value, dtype: str, layout: str) -> Pieces:

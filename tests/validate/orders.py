@@ -2,21 +2,27 @@
 
 A slow twin of the any-order mode, by the definition: no paths, no pairs. Symbols are those of units of 4 bytes (dtypes
 are float32 and float64, layouts NCHW): an arrival's, a call's output's (by node, number and all that the call read), a
-cast's. Copies and views pass symbols on. So equal symbols are equal bits, whatever the order.
+cast's. Copies, views and joins pass symbols on, in strides too. So equal symbols are equal bits, whatever the order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
+
+import numpy as np
 
 from memopt.lowering import Call, Transfer
 from memopt.plan import MemoryPlan
+from memopt.runtime.rows import makes_views
+from memopt.strides import row_strides
 from memopt.types import itemsize
 from memopt.validate import dependencies
 
 __all__ = ["all_alike"]
 
 UNIT = 4
+#: Ops whose outputs hold elements of their inputs and nothing else.
+MOVING = ("Concat", "Expand", "Reshape", "Slice", "Split", "Transpose")
 Memory = tuple[int, ...]
 
 
@@ -42,12 +48,14 @@ class Symbols:
         return [o for o in one.inputs if o is not None], [o for o in one.outputs if o is not None]
 
     def units(self, operand) -> list[int]:
-        slot = self.plan.slots[operand.buffer]
-        low = slot.offset + operand.offset
-        size = self.plan.graph.value(operand.value).type.num_elements * itemsize(operand.placement.dtype)
+        """Those of the operand's elements, in their order."""
+        slot, shape = self.plan.slots[operand.buffer], self.plan.graph.value(operand.value).shape
+        low, size = slot.offset + operand.offset, itemsize(operand.placement.dtype)
         assert low % UNIT == 0
         assert size % UNIT == 0
-        keys = [(slot.device, slot.space, at) for at in range(low, low + size, UNIT)]
+        steps = row_strides(shape) if operand.strides is None else operand.strides
+        starts = [low + size * sum(np.multiply(index, steps)) for index in np.ndindex(shape)]
+        keys = [(slot.device, slot.space, int(at)) for start in starts for at in range(start, start + size, UNIT)]
         return [self._units.setdefault(key, len(self._units)) for key in keys]
 
     def symbol(self, *what: Hashable) -> int:
@@ -89,36 +97,28 @@ class Symbols:
 
     def _called(self, call: Call, index: int, memory: Memory) -> list[tuple]:
         node = self.plan.graph.node(call.node)
+        if makes_views(self.plan, call):
+            return []
+        moved = self._moved(node, call, memory) if call.op in MOVING else None
         read = self.symbol("read", self.reads(index, memory))
         made = []
         for number, operand in enumerate(call.outputs):
             if operand is not None:
-                symbols = [self.symbol(node.name, number, read, at) for at in range(len(self.units(operand)))]
-                for to, source in self._moved(node, call, number):
-                    for at, unit in enumerate(self.units(source)):
-                        if 0 <= to + at < len(symbols):
-                            symbols[to + at] = memory[unit]
-                made.append((operand, symbols))
+                count = len(self.units(operand))
+                fresh = [self.symbol(node.name, number, read, at) for at in range(count)]
+                made.append((operand, fresh if moved is None else moved[number]))
         return made
 
-    def _moved(self, node, call: Call, number: int) -> Iterator[tuple[int, object]]:
-        """(first unit of the output, input) of each input that goes into this output unchanged."""
-        view, join = node.spec.view_of(number), node.spec.join_of(number)
-        types = (node.input_types, node.output_types, node.attrs)
-        at = None if view is None else view.byte_offset(*types, number)
-        if number in node.spec.updates:
-            return
-        if view is not None and at is not None:
-            starts = {view.input: -at}
-        elif join is not None:
-            starts = {slot: join.byte_offset(*types, slot) for slot, value in enumerate(node.inputs) if value}
-        else:
-            return
-        for slot, start in starts.items():
-            source = call.inputs[slot]
-            if source is not None and start is not None:
-                size = itemsize(source.placement.dtype)
-                yield start // itemsize(node.outputs[number].dtype) * (size // UNIT), source
+    def _moved(self, node, call: Call, memory: Memory) -> list[list[int]]:
+        """The symbols of each output: the op done on those of the inputs, for each unit of an element."""
+        read = [[memory[unit] for unit in self.units(operand)] for operand in call.inputs]
+        width = itemsize(call.outputs[0].placement.dtype) // UNIT
+        types, parts = [value.type for value in node.outputs], []
+        for k in range(width):
+            arrays = [np.array(one[k::width]).reshape(v.shape) for one, v in zip(read, node.inputs, strict=True)]
+            parts.append(node.spec.reference(arrays, node.attrs, types))
+        outputs = [np.stack([array.ravel() for array in one], axis=1).ravel() for one in zip(*parts, strict=True)]
+        return [array.tolist() for array in outputs]
 
 
 def all_alike(plan: MemoryPlan, limit: int = 5_000) -> bool | None:

@@ -55,8 +55,10 @@ class Simulation:
         size = array.size * item
         if operand.strides is not None and size:
             size = (1 + sum((dim - 1) * step for dim, step in zip(array.shape, operand.strides, strict=True))) * item
-        start = slot.offset + operand.offset
-        return self.memory[slot.device, slot.space][start : start + size]
+        start, memory = slot.offset + operand.offset, self.memory[slot.device, slot.space]
+        if not 0 <= start <= start + size <= len(memory) or min(operand.strides or (0,)) < 0:
+            raise IndexError(f"{operand} is outside of memory")
+        return memory[start : start + size]
 
     def array(self, operand: Operand) -> np.ndarray:
         shape = self.values[operand.value].shape

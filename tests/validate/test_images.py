@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memopt.ir import Graph, GraphBuilder, Value
-from memopt.strides import canonical, row_strides
+from memopt.strides import canonical, extent, row_strides
 from memopt.types import itemsize
 from memopt.validate.images import _MOST_RELATIVES, Images
 from memopt.validate.spaces import NCHW
@@ -97,6 +97,39 @@ def test_the_pieces_of_an_image_hold_the_value(seed):
                 first = image.at // itemsize(dtype)
                 found.append(values[image.root].ravel()[first : first + (hi - lo) // itemsize(dtype)])
             assert np.array_equal(np.concatenate(found), values[value].ravel())
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, 2**32))
+def test_rows_hold_the_value_in_strides(seed):
+    """Each of them, of any relative: bytes that are what the pieces say hold the value's elements, and no others."""
+    rng = random.Random(seed)
+    graph = random_views(rng)
+    images, values = Images(graph), evaluate(graph)
+    for value in graph.values:
+        steps = random_strides(rng, value.shape)
+        starts = {sum(np.multiply(index, steps)) for index in np.ndindex(value.shape)}
+        for pieces in images.rows(value, "float64", steps):
+            memory = np.zeros(extent(value.shape, steps), value.dtype)  # no element is 0
+            for lo, hi, image in pieces:
+                assert lo % 8 == hi % 8 == image.at % 8 == 0
+                assert image.layout == NCHW
+                assert not memory[lo // 8 : hi // 8].any()
+                memory[lo // 8 : hi // 8] = values[image.root].ravel()[image.at // 8 :][: (hi - lo) // 8]
+            there = [memory[sum(np.multiply(index, steps))] for index in np.ndindex(value.shape)]
+            assert np.array_equal(there, values[value].ravel())
+            assert set(np.flatnonzero(memory)) == starts
+        if len(starts) == value.type.num_elements:
+            assert next(images.rows(value, "float64", steps), None) is not None
+
+
+def random_strides(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Mostly such that no two elements meet."""
+    steps, step = [0] * len(shape), 1
+    for axis in rng.sample(range(len(shape)), len(shape)) if rng.random() < 0.4 else reversed(range(len(shape))):
+        steps[axis] = step if rng.random() < 0.95 else rng.randint(0, 3)
+        step = step * shape[axis] + rng.choice([0, 0, 0, 1, 5])
+    return tuple(steps)
 
 
 def test_the_first_candidate_is_the_image_of_a_contiguous_value():

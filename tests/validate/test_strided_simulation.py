@@ -83,15 +83,20 @@ class Planner:
                 s.transfer("device", operand, f"{value.name}@{copies[-1]}")
                 operand = s.operand(f"{value.name}@{copies[-1]}")  # type: ignore[assignment]
             inputs.append(operand)
-        views = None if copies or self.rng.random() > self.share else self._views(node, inputs[0])
-        for _, value in node.real_outputs:
-            if views is None:
-                s.buffer(value.name, device=device)
-        outputs = views or [s.operand(value.name) for _, value in node.real_outputs]
+        outputs = self._outputs(node, inputs, bool(copies))
         self.places.update({value: outputs[i] for i, value in node.real_outputs})  # type: ignore[misc]
         s.call(node.name, inputs, outputs, device=device).free(*copies)
         self.left.subtract(v for v in node.inputs if v is not None)
         self._frees()
+
+    def _outputs(self, node: Node, inputs: list[Operand], copied: bool) -> list[Operand]:
+        """Where the outputs lie: where they are if they are views, else in new buffers."""
+        views = None if copied or self.rng.random() > self.share else self._views(node, inputs[0])
+        if views is not None:
+            return views
+        names = [value.name for _, value in node.real_outputs]
+        self.sketch.buffers_for(*names, device=node.device or "gpu")
+        return [self.sketch.operand(name) for name in names]  # type: ignore[misc]
 
     def _views(self, node: Node, source: Operand) -> list[Operand] | None:
         """All outputs as views of the input, where they are and one of them steps (else the kernel runs)."""
@@ -111,12 +116,17 @@ class Planner:
 
     def _frees(self) -> None:
         s = self.sketch
-        used = {place.buffer for value, place in self.places.items() if self.left[value]}
+        used = self._needed()
         freed = {getattr(i, "buffer", None) for i in s.instructions}
         for buffer in s.buffers:
             unused = buffer.space == "arena" and buffer.id not in used | freed
             if unused and not buffer.name.startswith("T") and self.rng.random() < 0.7:
                 s.free(buffer.name)
+
+
+    def _needed(self) -> set[int]:
+        """The buffers of values that are still read."""
+        return {place.buffer for value, place in self.places.items() if self.left[value]}
 
 
 def break_strides(s: Sketch, rng: random.Random) -> None:
