@@ -23,7 +23,7 @@ from memopt.types import itemsize
 __all__ = ["Spacing", "has_kernel", "kernel_refusal", "spaced", "spacing_of"]
 
 #: variable -> its strides after the buffer was taken apart.
-Spacing = Mapping[Variable, Strides]
+Spacing = Mapping[Variable, Strides | None]
 
 
 def spacing_of(graph: Graph, part: Value, strides: Strides) -> Spacing | str:
@@ -32,7 +32,7 @@ def spacing_of(graph: Graph, part: Value, strides: Strides) -> Spacing | str:
     if shape[0] == 1 or canonical((1, *shape[1:]), (0, *strides[1:])) is not None:
         return "it lies there in more pieces than one for each item of axis 0"
     base, row = storage.variable(part).offset, math.prod(shape[1:])
-    found: dict[Variable, Strides] = {}
+    found: dict[Variable, Strides | None] = {}
     for variable in storage.variables_of(storage.buffer(part)):
         values = storage.values_of(variable)
         value, first = values[0], variable.offset - base
@@ -43,7 +43,7 @@ def spacing_of(graph: Graph, part: Value, strides: Strides) -> Spacing | str:
         inner = extent((1, *value.shape[1:]), (0, *have[1:]))
         if first < 0 or first % size or first // size + inner > row:
             return f"%{value.name} shares its bytes, and its items lie across those of %{part.name}"
-        found[variable] = (strides[0], *have[1:])
+        found[variable] = canonical(value.shape, (strides[0], *have[1:]))
         if row_runs(value.shape, found[variable]) is None:
             return f"%{value.name} would be in too many pieces"
     return found
