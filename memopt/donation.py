@@ -1,67 +1,21 @@
-"""Feeds and what a plan does to their bytes: which are written, which are overwritten, which were donated in vain.
-
-Holds true: a feed is *written* if an instruction writes to its space, if only what is there already (a view onto
-itself); it is *taken* if a value with other content is written there. Asked of the plan, not of the passes. Linear in
-operands.
-"""
+"""Donations that were of no use: feeds that are donated, but whose bytes no value of the plan takes, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from memopt.analysis import analyze_aliases
 from memopt.errors import DonationError
 from memopt.ir import Value
-from memopt.lowering import Call, Operand, Program, Transfer
-from memopt.ops import DEFAULT_LAYOUT
 from memopt.pipeline import Decision
 from memopt.plan import MemoryPlan
+from memopt.runtime.uses import feed_uses
 
-__all__ = ["UNUSED", "FeedUse", "check_donations", "feed_uses", "unused_donations"]
+__all__ = ["UNUSED", "check_donations", "unused_donations"]
 
 #: The rule of the decision about a donation that earns nothing.
 UNUSED = "donation-unused"
 _SHOWN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class FeedUse:
-    """What a plan does to the bytes of one feed: `taken_by` is the first value that is written over it ("": none)."""
-
-    written: bool = False
-    taken_by: str = ""
-
-
-def feed_uses(plan: MemoryPlan) -> dict[str, FeedUse]:
-    """feed -> what the plan does to its bytes."""
-    graph, aliases = plan.graph, analyze_aliases(plan.graph)
-    found = {result.name: FeedUse() for result in plan.program.feeds}
-    spaces = {}
-    for result in plan.program.feeds:
-        slot = plan.slots[result.operand.buffer]
-        spaces[slot.device, slot.space] = result
-    for operand in _written(plan.program):
-        slot = plan.slots[operand.buffer]
-        entry = spaces.get((slot.device, slot.space))
-        if entry is None or found[entry.name].taken_by:
-            continue
-        feed, value, placed = graph.value(entry.name), graph.value(operand.value), operand.placement
-        shift = slot.offset + operand.offset - entry.operand.offset
-        plain = placed.layout == DEFAULT_LAYOUT and placed.dtype == value.dtype and operand.strides is None
-        same = plain and aliases.agree(feed, value, shift)
-        found[entry.name] = FeedUse(True, "" if same else value.name)
-    return found
-
-
-def _written(program: Program) -> Iterator[Operand]:
-    """The operands that instructions write."""
-    for instruction in program.instructions:
-        if isinstance(instruction, Call):
-            outputs = (operand for operand in instruction.outputs if operand is not None)
-            yield from (operand for operand in outputs if operand.strides is None)  # those with strides are views
-        elif isinstance(instruction, Transfer):
-            yield instruction.target
 
 
 def unused_donations(plan: MemoryPlan) -> list[Decision]:

@@ -6,8 +6,8 @@ import pytest
 
 import memopt
 from memopt import GraphBuilder, Machine, compile, load_plan
-from memopt.donation import FeedUse, feed_uses
 from memopt.errors import DonationError, PlanError
+from memopt.runtime.uses import FeedUse, feed_uses
 
 
 def unused(plan):

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memopt.donation import FeedUse, feed_uses
 from memopt.errors import FeedError
 from memopt.lowering import Operand
 from memopt.ops import DEFAULT_LAYOUT
 from memopt.plan import MemoryPlan
 from memopt.runtime.checksum import checksum
 from memopt.runtime.memory import Region
+from memopt.runtime.uses import FeedUse, feed_uses
 
 __all__ = ["CONSUMED", "Feed", "Feeds", "is_plain", "same_bytes", "why_not_plain"]
 

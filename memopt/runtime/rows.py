@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from memopt.errors import ExecutionError
 from memopt.ir import view_input, view_steps
 from memopt.lowering import Call, Operand, Transfer, kernel_query
+from memopt.lowering.frees import touched
 from memopt.ops import DEFAULT_LAYOUT, Calls, KernelCall, KernelQuery, OpSpec, choose_calls, get_op
 from memopt.plan import MemoryPlan
 from memopt.runtime.memory import Region
@@ -69,6 +70,9 @@ def make_rows(plan: MemoryPlan, regions: Regions) -> list[Row]:
     maker = _RowMaker(plan, regions)
     rows: list[Row] = []
     for position, instruction in enumerate(plan.program.instructions):
+        for operand in touched(instruction):
+            if min(operand.strides or (), default=0) < 0:  # it would leave its region at the lower end
+                raise ExecutionError(f"instruction {position}: %{operand.value} is in strides {operand.strides}")
         if isinstance(instruction, Call):
             if not makes_views(plan, instruction):
                 rows += maker.call(position, instruction)
