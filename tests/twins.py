@@ -64,29 +64,22 @@ def content(value: Value) -> tuple[Value, int]:
 def labels(value: Value, *, moved: bool = False) -> list[tuple[Value, int]]:
     """(root, byte of it) for each byte of `value`, through views and joins; `moved`: through what moves elements too.
     """
-    node = value.producer
     root, offset = content(value)
     if root is not value:
         return labels(root, moved=moved)[offset : offset + value.nbytes]
-    looked = _looked_up(value) if moved else None
-    if looked is not None:
-        return looked
-    found = [(value, i) for i in range(value.nbytes)]
-    join = None if node is None else node.spec.join_of(value.index)
-    for index, source in enumerate(node.inputs if node is not None and join is not None else ()):
-        at = join.byte_offset(node.input_types, node.output_types, node.attrs, index)
-        if source is not None and at is not None:
-            found[at : at + source.nbytes] = labels(source, moved=moved)
-    return found
+    looked = _looked_up(value, moved)
+    return [(value, i) for i in range(value.nbytes)] if looked is None else looked
 
 
-def _looked_up(value: Value) -> list[tuple[Value, int]] | None:
-    """The labels of what only moves elements (Transpose, Slice, Split, Expand, Concat): what its op's reference makes
-    of the numbers of its sources' bytes.
+def _looked_up(value: Value, moved: bool) -> list[tuple[Value, int]] | None:
+    """The labels of what joins values, or, if `moved`, moves elements (Transpose, Slice, Split, Expand): what its op's
+    reference makes of the numbers of its sources' bytes.
     """
     node = value.producer
-    view, join = (None, None) if node is None else (node.spec.view_of(value.index), node.spec.join_of(value.index))
-    if node is None or not value.nbytes or (join is None and (view is None or view.strides is None)):
+    if node is None or not value.nbytes:
+        return None
+    view, join = node.spec.view_of(value.index), node.spec.join_of(value.index)
+    if join is None and (not moved or view is None or view.strides is None):
         return None
     sources = node.inputs if join is not None else node.inputs[view.input : view.input + 1]
     if any(source is None or source.dtype != value.dtype for source in sources):
@@ -94,7 +87,7 @@ def _looked_up(value: Value) -> list[tuple[Value, int]] | None:
     size, known, numbers = itemsize(value.dtype), [], []
     for source in sources:
         numbers.append(len(known) // size + np.arange(source.type.num_elements).reshape(source.shape))
-        known += labels(source, moved=True)
+        known += labels(source, moved=moved)
     inputs = numbers if join is not None else [*[None] * view.input, *numbers, *[None] * len(node.inputs)]
     found = node.spec.reference(inputs[: len(node.inputs)], node.attrs, list(node.output_types))[value.index]
     return [known[size * int(element) + byte] for element in found.ravel() for byte in range(size)]
