@@ -1,9 +1,10 @@
 """The bytes that no sharing can do without in the listed order: the content that is needed at each step.
 
-Holds true: whatever storage a pass chooses (views, joins, in place, reuse) and wherever packing puts it, at step s
-there are at least `needed_bytes(graph)[s]` live bytes, feeds and parameters included. Content is counted once under
-whichever names (see `Aliases.runs`); an output costs nothing where its op may write it over an input that dies there.
-Another order, recomputation or fusion can need less. Linear in runs, but for content that is cut in many ways.
+Holds true: whatever storage a pass chooses (views that are runs of bytes, joins, in place, reuse) and wherever packing
+puts it, at step s there are at least `needed_bytes(graph)[s]` live bytes, feeds and parameters included. Content is
+counted once under whichever names (see `Aliases.runs`); an output costs nothing where its op may write it over an input
+that dies there. Another order, views in strides, recomputation or fusion can need less. Linear in runs, but for content
+that is cut in many ways.
 """
 
 from __future__ import annotations
