@@ -53,7 +53,7 @@ from memopt.strides import MOST_RUNS, canonical, extent, row_runs
 from memopt.types import itemsize
 from memopt.validate.accesses import AccessMap, Need
 from memopt.validate.findings import Finding
-from memopt.validate.spaces import ByteMap, Pieces, is_same, meets
+from memopt.validate.spaces import ByteMap, Pieces, meets
 from memopt.validate.state import State, placed
 from memopt.validate.viewing import makes_views
 
@@ -152,7 +152,33 @@ class _Walk:
         reads = self._accesses(inputs)
         if makes_views(node, call):
             return reads, []
-        return reads, [_without(write, reads) for write in self._accesses(outputs, writes=True)]
+        return reads, [self._without(write, reads) for write in self._accesses(outputs, writes=True)]
+
+    def _without(self, write: _Access, reads: Sequence[_Access]) -> _Access:
+        """What of the write changes bytes: all but the bytes that the call reads where they are."""
+        kept = [
+            (max(mine[0], other[0]), min(mine[1], other[1]))
+            for read in reads
+            if read.space is write.space
+            for one in write.ways
+            for way in read.ways
+            for mine, other in meets(one, way)
+            if self._state.images.alike(mine, other)
+        ]
+        if not kept:
+            return write
+        left = []
+        cuts = sorted(kept)
+        number = 0
+        for lo, hi in write.ranges:
+            while number < len(cuts) and cuts[number][0] < hi:
+                if lo < cuts[number][0]:
+                    left.append((lo, cuts[number][0]))
+                lo = max(lo, cuts[number][1])
+                number += 1
+            if lo < hi:
+                left.append((lo, hi))
+        return write._replace(ranges=tuple(left))
 
     def _accesses(self, pairs: Sequence[tuple[Value, Operand]], writes: bool = False) -> list[_Access]:
         found = []
@@ -220,33 +246,6 @@ def _ranges(runs: Sequence[tuple[int, int, int]], size: int) -> list[tuple[int, 
         else:
             found.append((lo, hi))
     return found
-
-
-def _without(write: _Access, reads: Sequence[_Access]) -> _Access:
-    """What of the write changes bytes: all but the bytes that the call reads where they are."""
-    kept = [
-        (max(mine[0], other[0]), min(mine[1], other[1]))
-        for read in reads
-        if read.space is write.space
-        for one in write.ways
-        for way in read.ways
-        for mine, other in meets(one, way)
-        if is_same(mine, other)
-    ]
-    if not kept:
-        return write
-    left = []
-    cuts = sorted(kept)
-    number = 0
-    for lo, hi in write.ranges:
-        while number < len(cuts) and cuts[number][0] < hi:
-            if lo < cuts[number][0]:
-                left.append((lo, cuts[number][0]))
-            lo = max(lo, cuts[number][1])
-            number += 1
-        if lo < hi:
-            left.append((lo, hi))
-    return write._replace(ranges=tuple(left))
 
 
 # -- paths -----------------------------------------------------------------------------------------------------------

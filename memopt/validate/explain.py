@@ -27,12 +27,12 @@ def check_holds(state: State, place: Place, value: Value, pieces: Pieces, end: s
 
 
 def _piece_holds(state: State, place: Place, value: Value, image: Image, end: str) -> bool:
-    if place.space.holds(place.lo, place.hi, image):
+    wanted = place.lo, place.hi, image
+    if state.holds(place, [wanted]):
         return True
     pieces = place.space.read(place.lo, place.hi)
-    shift = image.at - place.lo
-    bad = next(piece for piece in pieces if not piece.is_of(image, shift))
-    some = any(piece.is_of(image, shift) for piece in pieces)
+    bad = next(piece for piece in pieces if not state.is_of(piece, wanted))
+    some = any(state.is_of(piece, wanted) for piece in pieces)
     kind = _kind(state, value, image, place, bad)
     if kind == "clobbered" and some:
         kind = "partial-overwrite"

@@ -12,8 +12,8 @@ fewer relatives fewer plans are found right, and none that is wrong. Its own roo
 is one run.
 
 Bytes in strides hold a value in either of two ways: as a *hull*, all bytes from the first element to the last being a
-run of a relative that the value steps through so; or as *rows*, the bytes of its elements being those of a relative,
-and the bytes between anything.
+run of a relative that the value steps through so; or as *rows*, in few enough runs the bytes of its elements being those
+of a relative, and the bytes between anything. Two images are *alike* if both are the same elements of one relative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memopt.ir import Graph, Node, Value
 from memopt.ops import DEFAULT_LAYOUT, Join, View
 from memopt.strides import MOST_RUNS, Strided, Strides, canonical, extent, row_runs, row_strides
 from memopt.types import itemsize
-from memopt.validate.spaces import NCHW, Image, Layout, Pieces, apart
+from memopt.validate.spaces import NCHW, Image, Layout, Pieces, Span, apart, is_same, meets, within
 
 __all__ = ["Images", "stored_layout"]
 
@@ -71,6 +71,7 @@ class Images:
         self._roots: dict[Value, tuple[Value, int]] = {}
         self._relatives: dict[Value, list[_Relative]] = {}  # of views, nearest first
         self._joined: dict[Value, list[_Part]] = {}  # of roots only
+        self._others: dict[tuple[Value, str, _Relative], Pieces | None] = {}  # roots as rows of their relatives
         for node in graph.nodes:
             for index, value in node.real_outputs:
                 if index in node.spec.updates:
@@ -138,6 +139,35 @@ class Images:
             at = lo * size - image.at
             found.append((at, at + (hi - lo) * size, Image(root, image.dtype, NCHW, first * size)))
         return found or [(0, num_bytes, image)]
+
+    def alike(self, one: Span, other: Span) -> bool:
+        """Whether two pieces say the same of the bytes that they share, by the graph: as they are, or as elements of a
+        relative of both.
+        """
+        if is_same(one, other):
+            return True
+        roots = {one[2].root, other[2].root}
+        if one[2][1:3] != other[2][1:3] or one[2].layout != NCHW or not roots & self._relatives.keys():
+            return False
+        lo, hi = max(one[0], other[0]), min(one[1], other[1])
+        theirs = list(self._forms(other, lo, hi))
+        for mine in self._forms(one, lo, hi):
+            for form in theirs:
+                if all(is_same(a, b) for a, b in meets(mine, form)):
+                    return True
+        return False
+
+    def _forms(self, piece: Span, lo: int, hi: int) -> Iterator[Pieces]:
+        """Bytes `[lo, hi)` of a piece in its own terms and in those of each relative of its root."""
+        start, _, image = piece
+        yield [(lo, hi, image._replace(at=image.at + lo - start))]
+        for relative in self._relatives.get(image.root, ()):
+            key = image.root, image.dtype, relative
+            if relative.root is not image.root and key not in self._others:
+                self._others[key] = self._rows(image.root, image.dtype, None, relative)
+            whole = self._others.get(key)
+            if whole is not None:
+                yield within(whole, image.at - start, lo, hi)
 
     def same_content(self, root: Value) -> list[Value]:
         """The values that are views of `root`, and itself (slow; for messages)."""

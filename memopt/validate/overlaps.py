@@ -12,7 +12,7 @@ from memopt.ir import Node, Value
 from memopt.ops import InplacePair
 from memopt.strides import Strides
 from memopt.types import TensorType
-from memopt.validate.spaces import Pieces, Place, is_same, meets
+from memopt.validate.spaces import Pieces, Place, meets
 from memopt.validate.state import State
 
 __all__ = ["Access", "check_overlaps"]
@@ -52,17 +52,17 @@ def check_overlaps(state: State, node: Node, operands: tuple[list[Access], list[
                 state.say(
                     "overlap", write.value.name, f"{pair} ({state.words.place(write.place)}) share bytes", write.place
                 )
-        met = [read for read in reads if read.overlaps(write) and not _same_bytes(read, write)]
+        met = [read for read in reads if read.overlaps(write) and not _same_bytes(state, read, write)]
         if met:
             _check_inplace(state, node, write, met, operands)
 
 
-def _same_bytes(read: Access, write: Access) -> bool:
+def _same_bytes(state: State, read: Access, write: Access) -> bool:
     """Whether the write leaves every byte that it shares with the read as it was: a view onto itself, or an input where
     it is joined."""
     if read.pieces is None or write.pieces is None:
         return False
-    return all(is_same(one, other) for one, other in meets(read.pieces, write.pieces))
+    return all(state.images.alike(one, other) for one, other in meets(read.pieces, write.pieces))
 
 
 def _check_inplace(

@@ -15,7 +15,21 @@ from typing import NamedTuple
 
 from memopt.ir import Value
 
-__all__ = ["NCHW", "ByteMap", "Content", "Image", "Layout", "Piece", "Pieces", "Place", "apart", "is_same", "meets"]
+__all__ = [
+    "NCHW",
+    "ByteMap",
+    "Content",
+    "Image",
+    "Layout",
+    "Piece",
+    "Pieces",
+    "Place",
+    "Span",
+    "apart",
+    "is_same",
+    "meets",
+    "within",
+]
 
 #: How elements follow each other: () in logical order; (first element, *shape): those of this tensor, in NHWC order.
 Layout = tuple[int, ...]
@@ -31,11 +45,13 @@ class Image(NamedTuple):
     at: int
 
 
-#: (first byte, end, image) of ranges of bytes and what they should hold, in the order of the bytes and apart.
-Pieces = list[tuple[int, int, Image]]
+#: (first byte, end, image): a range of bytes and what it should hold.
+Span = tuple[int, int, Image]
+#: Ranges of bytes in order and apart.
+Pieces = list[Span]
 
 
-def is_same(one: tuple[int, int, Image], other: tuple[int, int, Image]) -> bool:
+def is_same(one: Span, other: Span) -> bool:
     """Whether two pieces say the same of the bytes that they share."""
     return one[2][:3] == other[2][:3] and one[2].at - one[0] == other[2].at - other[0]
 
@@ -56,7 +72,20 @@ def apart(found: Pieces) -> Pieces | None:
     return pieces
 
 
-def meets(some: Pieces, others: Pieces) -> Iterator[tuple[tuple[int, int, Image], tuple[int, int, Image]]]:
+def within(pieces: Pieces, shift: int, lo: int, hi: int) -> Pieces:
+    """What of `pieces` lies in `[lo, hi)`, if byte 0 of them is byte `-shift`."""
+    found: Pieces = []
+    at = max(bisect_right(pieces, lo + shift, key=itemgetter(0)) - 1, 0)
+    while at < len(pieces) and pieces[at][0] - shift < hi:
+        start, end, image = pieces[at]
+        a, b = max(start - shift, lo), min(end - shift, hi)
+        if a < b:
+            found.append((a, b, image._replace(at=image.at + a + shift - start)))
+        at += 1
+    return found
+
+
+def meets(some: Pieces, others: Pieces) -> Iterator[tuple[Span, Span]]:
     """Each piece of `some` with each of `others` that shares a byte with it: O(log n) a piece, and the pairs."""
     for piece in some:
         at = max(bisect_right(others, piece[0], key=itemgetter(0)) - 1, 0)

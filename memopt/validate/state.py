@@ -20,7 +20,7 @@ from memopt.types import DTYPES, itemsize
 from memopt.validate.findings import Finding, Report
 from memopt.validate.images import Images
 from memopt.validate.slots import Site, place_buffers
-from memopt.validate.spaces import Content, Image, Pieces, Place
+from memopt.validate.spaces import Content, Image, Piece, Pieces, Place, Span
 from memopt.validate.words import Words
 
 __all__ = ["State"]
@@ -128,7 +128,7 @@ class State:
             self._write(place._replace(lo=lo, hi=hi), value, piece, source, fault)
 
     def _write(self, place: Place, value: Value, image: Image, source: Content | None, fault: str) -> None:
-        if value is not image.root and source is None and place.space.holds(place.lo, place.hi, image):
+        if value is not image.root and source is None and self.holds(place, [(place.lo, place.hi, image)]):
             return
         root, dtype, layout, at = image
         content = Content(value, root, dtype, layout, at, self.index, place, source, fault)
@@ -136,8 +136,22 @@ class State:
         self.writes.setdefault(root, []).append(content)
 
     def holds(self, place: Place, pieces: Pieces) -> bool:
-        """Whether the place's space holds exactly the pieces."""
-        return all(place.space.holds(lo, hi, piece) for lo, hi, piece in pieces)
+        """Whether the place's space holds the pieces, or what is the same by the graph."""
+        return all(
+            place.space.holds(lo, hi, image)
+            or all(self.is_of(there, (lo, hi, image)) for there in place.space.read(lo, hi))
+            for lo, hi, image in pieces
+        )
+
+    def is_of(self, there: Piece, wanted: Span) -> bool:
+        """Whether what is there is what should be, where the two meet."""
+        content, shift = there.content, wanted[2].at - wanted[0]
+        if there.is_of(wanted[2], shift):
+            return True
+        if content is None or content.root is None or content.fault:
+            return False
+        image = Image(content.root, content.dtype, content.layout, there.lo + there.shift)
+        return self.images.alike((there.lo, there.hi, image), wanted)
 
     def pieces(self, place: Place, image: Image) -> Pieces:
         """The place as pieces of `image`, joins looked into."""

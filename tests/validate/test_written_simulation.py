@@ -82,17 +82,6 @@ class Writer(Planner):
             self.reserved[values[0]] = replace(inputs[0], value=values[0].name, variable=values[0].name)
         return [self._reserve(value) for value in values]
 
-    def _views(self, node: Node, source: Operand) -> list[Operand] | None:
-        """None where a view steps through rows as through a contiguous source: then all bytes of its hull are held to
-        be that source's, which is refused needlessly."""
-        found = super()._views(node, source)
-        if found is not None and source.strides is not None:
-            plain = super()._views(node, replace(source, strides=None)) or []
-            for (_, value), here, there in zip(node.real_outputs, found, plain, strict=False):
-                if canonical(value.shape, here.strides) == canonical(value.shape, there.strides):
-                    return None
-        return found
-
     def _may_overwrite(self, node: Node, source: Operand) -> bool:
         """Whether the input dies here, and nobody else who is needed lies in its bytes."""
         (value,) = node.inputs
