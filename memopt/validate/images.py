@@ -12,8 +12,9 @@ fewer relatives fewer plans are found right, and none that is wrong. Its own roo
 is one run.
 
 Bytes in strides hold a value in either of two ways: as a *hull*, all bytes from the first element to the last being a
-run of a relative that the value steps through so; or as *rows*, in few enough runs the bytes of its elements being those
-of a relative, and the bytes between anything. Two images are *alike* if both are the same elements of one relative.
+run of a relative that the value steps through so; or, in few enough runs, as *rows*, the bytes of its elements being
+those of a relative, and the bytes between anything. Two images are *alike* if both are the same elements of one
+relative.
 """
 
 from __future__ import annotations

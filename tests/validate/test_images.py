@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -12,7 +13,7 @@ from memopt.ir import Graph, GraphBuilder, Value
 from memopt.strides import canonical, extent, row_strides
 from memopt.types import itemsize
 from memopt.validate.images import _MOST_RELATIVES, Images
-from memopt.validate.spaces import NCHW
+from memopt.validate.spaces import NCHW, Image
 
 
 def random_views(rng: random.Random, count: int = 8) -> Graph:
@@ -121,6 +122,52 @@ def test_rows_hold_the_value_in_strides(seed):
             assert set(np.flatnonzero(memory)) == starts
         if len(starts) == value.type.num_elements:
             assert next(images.rows(value, "float64", steps), None) is not None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, 2**32))
+def test_what_is_alike_is_equal(seed):
+    """Pieces that meet, as roots and as runs of other values."""
+    rng = random.Random(seed)
+    graph = random_views(rng)
+    images, values = Images(graph), evaluate(graph)
+    for value, other in itertools.product(graph.values, repeat=2):
+        if value.type.num_elements and other.type.num_elements and value.dtype == other.dtype:
+            (first, last), start = random_run(rng, value), rng.randint(0, 3)
+            (low, high), shift = random_run(rng, other), rng.randint(0, 3)
+            one = 4 * start, 4 * (start + last - first), Image(images.root(value), "float32", NCHW, 4 * first)
+            two = 4 * shift, 4 * (shift + high - low), Image(images.root(other), "float32", NCHW, 4 * low)
+            if images.alike(one, two):
+                mine, theirs = values[one[2].root].ravel(), values[two[2].root].ravel()
+                for at in range(max(start, shift), min(start + last - first, shift + high - low)):
+                    assert mine[first + at - start] == theirs[low + at - shift]
+
+
+def random_run(rng: random.Random, value: Value) -> tuple[int, int]:
+    first = rng.randrange(value.type.num_elements)
+    return first, rng.randint(first + 1, value.type.num_elements)
+
+
+def test_views_of_one_value_are_alike_where_they_meet():
+    b = GraphBuilder()
+    x = b.input("x", (3, 4))
+    left, right = b.op("Split", x, outputs=2, axis=1, split=(2, 2), name="s")
+    middle = b.op("Slice", x, starts=(1,), ends=(3,), axes=(1,), name="m")
+    turned = b.op("Transpose", right, name="t")
+    b.output(left, right, middle, turned)
+    images = Images(b.build())
+
+    def piece(value: Value, lo: int, hi: int, at: int) -> tuple[int, int, Image]:
+        return lo, hi, Image(value, "float32", NCHW, at)
+
+    assert images.alike(piece(left, 0, 8, 8), piece(x, 0, 8, 16))  # row 1
+    assert images.alike(piece(x, 0, 8, 16), piece(left, 0, 8, 8))
+    assert not images.alike(piece(left, 0, 12, 8), piece(x, 0, 12, 16))  # goes on in row 2
+    assert images.alike(piece(left, 0, 4, 4), piece(middle, 0, 4, 0))
+    assert images.alike(piece(left, 0, 8, 0), piece(middle, 4, 12, 0))
+    assert not images.alike(piece(left, 0, 4, 0), piece(right, 0, 4, 0))
+    assert images.alike(piece(turned, 0, 4, 12), piece(right, 0, 4, 4))
+    assert not images.alike(piece(turned, 0, 8, 12), piece(right, 0, 8, 4))
 
 
 def random_strides(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
