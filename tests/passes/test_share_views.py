@@ -180,6 +180,37 @@ def test_of_a_feed_that_is_kept():
     assert storage_faults(graph) == []
 
 
+ONCE = {
+    "views of what was laid just now": """graph "g" {
+      input %x: f32[2,2]
+      %a = Relu(%x)
+      %p, %q = Split(%a) {axis=1}
+      %r, %s = Split(%q) {axis=0}
+      output %s
+    }""",
+    "bytes that became free": """graph "g" {
+      input %x: f32[2]
+      input %y: f32[2,2]
+      input %z: f32[2,2]
+      %a = ReduceSum(%z) {axes=[0], keepdims=0}
+      %p, %q = Split(%a) {split=[1,1]}
+      %r = Reshape(%q) {shape=[1]}
+      %b = Relu(%r)
+      output %b
+      output %q
+    }""",
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_one_run_does_it_all(name):
+    graph = parse(ONCE[name])
+    first, second = run_pipeline(graph, [passes.ShareViews(), passes.ShareViews()])
+    assert all(decision.accepted for decision in first.decisions)
+    assert not second.modified
+    assert storage_faults(graph) == []
+
+
 # -- what goes with it ----------------------------------------------------------------------------------------------
 
 TEXT = HEAD + T + "%p, %q = Split(%a) {axis=1, split=[2,4]} %b = Neg(%p) %c = Exp(%q) " + READ.replace(
