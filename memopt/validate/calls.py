@@ -135,7 +135,8 @@ def _check_scratch(state: State, node: Node, call: Call, operands: tuple[list[Ac
     query = KernelQuery(
         types[0], types[1], node.attrs, call.layout, state.program.scratch_limit, strides[0], strides[1]
     )
-    need = scratch_bytes(node.spec, query)
+    in_strides = any(strides[0]) or any(strides[1])  # perhaps item by item, with another workspace
+    need = scratch_bytes(node.spec, query) if in_strides or node.spec.workspace(query) else 0
     if need and need > call.scratch_bytes:
         message = f"the kernel of {node.op} needs {need} bytes of scratch; the call plans {call.scratch_bytes}"
         state.say("out-of-bounds", _first(node), message)
