@@ -32,6 +32,8 @@ from memopt import models
 from memopt.training import Momentum
 
 STRATEGIES = ("none", "rename", "share")
+#: Those whose memory is shown.
+PLANNED = (*STRATEGIES, "best")
 NUM_STEPS = 3
 
 #: model -> (options, rate) of a step that is fast to run; every batch norm sees at least eight numbers a channel.
@@ -90,7 +92,7 @@ class PeerRow:
 def memory_rows(name: str, seconds: float) -> Iterator[MemoryRow]:
     """The rows of one model; `seconds` for the packer."""
     graph = models.build(name, train=True, **LARGE[name])
-    for strategy in STRATEGIES:
+    for strategy in PLANNED:
         start = time.perf_counter()
         plan = memopt.compile(graph, strategy, pack_seconds=seconds)
         use = plan.devices["host"]

@@ -33,7 +33,7 @@ import memopt
 from memopt.errors import LoadError, OptionError
 
 Feeds = dict[str, np.ndarray]
-STRATEGIES = ("none", "rename", "share")
+STRATEGIES = ("none", "rename", "share", "best", "fuse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,8 @@ def _line(row: Row) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="plan and run the ONNX models that ship in wheels")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(MODELS)} (default: all)")
-    parser.add_argument("--strategy", action="append", help="may be given several times (default: none, rename, share)")
+    default = ", ".join(STRATEGIES)
+    parser.add_argument("--strategy", action="append", help=f"may be given several times (default: {default})")
     parser.add_argument("--threads", type=int, default=1, help="of onnxruntime and of BLAS (default: 1)")
     parser.add_argument("--fetch-only", action="store_true", help="only put the files into the cache")
     parser.add_argument("--json", action="store_true")

@@ -67,6 +67,8 @@ def reuse_rename(graph: Graph) -> list[ReuseRecord]:
 def _rename(occupancy: Occupancy, output: Value, lender: Buffer) -> bool:
     storage = occupancy.graph.storage
     offset = storage.variable(output).offset
+    if storage.variable(output).strides is not None:
+        return False
     for tenant in reversed(occupancy.tenants(lender)):
         variable = storage.variable(tenant.value)
         if variable.offset == offset and variable.strides is None:

@@ -34,6 +34,7 @@ def test_agrees_with_onnxruntime_and_is_small(name):
         assert row.scratch_bytes <= 1 << 20
     assert rows["share"].height_bytes <= MODELS[name].most_bytes
     assert all(rows[strategy].height_bytes <= rows["none"].height_bytes for strategy in STRATEGIES)
+    assert rows["fuse"].height_bytes <= rows["best"].height_bytes <= rows["share"].height_bytes
 
 
 @pytest.fixture

@@ -254,7 +254,10 @@ def analyze_aliases(graph: Graph) -> Aliases:
 def _cut(runs: tuple[Run, ...], low: int, high: int, move: int) -> list[Run]:
     """Bytes `[low, high)` of `runs`, counted from `low + move` on."""
     found = []
-    for run in runs:
+    for index in range(max(_run_at(runs, low), 0), len(runs)):
+        run = runs[index]
+        if run.low >= high:
+            break
         a, b = max(run.low, low), min(run.high, high)
         if a < b:
             found.append(Run(a + move, b + move, run.root, run.at + a - run.low))
