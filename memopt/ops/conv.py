@@ -1,4 +1,4 @@
-"""Ops: convolution; those of `conv_transpose`, `conv_grad` and `conv_fused` belong to the family.
+"""Ops: convolution; those of `conv_transpose`, `conv_grad`, `conv_fused` and `conv_norm` belong to the family.
 
 Holds true: all have one meaning for any number of spatial axes (`reference`), and kernels for one and two of them in
 float32 and float64. `workspace` and `kernel` derive from one `Blocks`, so the scratch that is planned is the scratch
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memopt.errors import TypeInferenceError
-from memopt.ops import conv_fused, conv_grad, conv_transpose
+from memopt.ops import conv_fused, conv_grad, conv_norm, conv_transpose
 from memopt.ops.conv_common import CONV_ATTRS, Blocks, cut_blocks, geometry, groups, is_direct, window_over
 from memopt.ops.items import along
 from memopt.ops.nn_common import (
@@ -120,6 +120,7 @@ OPS: tuple[OpSpec, ...] = (
     *conv_grad.OPS,
     *conv_transpose.OPS,
     *conv_fused.OPS,
+    *conv_norm.OPS,
     OpSpec(
         name="Conv",
         inputs=(Input("X"), Input("W"), Input("B", optional=True)),
