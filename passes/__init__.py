@@ -7,6 +7,7 @@ from memopt.pipeline import Pass
 from passes.fold_pad import FoldPad
 from passes.fuse_conv_add import FuseConvAdd
 from passes.fuse_elementwise import FuseElementwise
+from passes.fuse_norm_conv import FuseNormConv
 from passes.inplace_rename import InplaceRename
 from passes.inplace_share import InplaceShare
 from passes.lowest_peak import LowestPeak
@@ -25,6 +26,7 @@ __all__ = [
     "FoldPad",
     "FuseConvAdd",
     "FuseElementwise",
+    "FuseNormConv",
     "InplaceRename",
     "InplaceShare",
     "LowestPeak",
@@ -41,7 +43,7 @@ RENAME: tuple[Pass, ...] = (InplaceRename(), ReuseRename())
 #: The style of Fluid 1.6: variables stay apart, their bytes are shared.
 SHARE: tuple[Pass, ...] = (InplaceShare(), ReuseShare())
 
-_REWRITING: tuple[Pass, ...] = (FoldPad(), FuseConvAdd(), FuseElementwise())
+_REWRITING: tuple[Pass, ...] = (FoldPad(), FuseConvAdd(), FuseNormConv(), FuseElementwise())
 _IN_PLACE_FIRST: tuple[Pass, ...] = (InplaceShare(), ShareConcat(), InplaceShare())
 _VIEWS_FIRST: tuple[Pass, ...] = (ShareViews(), *_IN_PLACE_FIRST)
 _CONCAT_FIRST: tuple[Pass, ...] = (ShareViews(), ShareConcat(), InplaceShare())
