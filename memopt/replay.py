@@ -18,6 +18,10 @@ from memopt.plan import MemoryPlan
 __all__ = ["merges_of", "replayed"]
 
 
+#: (a value that stands for those of one buffer, whether merges brought them together; else they are one variable's).
+_Home = tuple[Value, bool]
+
+
 def replayed(plan: MemoryPlan, decisions: Iterable[Decision]) -> Graph:
     """A copy of the plan's graph whose storage has, of its merges, only those that `decisions` made."""
     twin = plan.graph.copy()
@@ -34,41 +38,43 @@ def replayed(plan: MemoryPlan, decisions: Iterable[Decision]) -> Graph:
             groups.join(first, other)
             if final.variable(first) is final.variable(other):
                 names.join(first, other)
-    homes = {value: groups.find(value) for value in twin.values}
+    homes = {value: (groups.find(value), True) for value in twin.values}
     while any(_part(value, final, homes, names) for value in twin.values):
         pass
     twin.storage = _rebuilt(twin.values, final, homes, names)
     return twin
 
 
-def _part(value: Value, final: Storage, homes: dict[Value, Value], names: _Union) -> bool:
+def _part(value: Value, final: Storage, homes: dict[Value, _Home], names: _Union) -> bool:
     """Whether `value` was a view, in strides or of what is, and is now taken out of a group in which its source is not:
     there it would be other content in other places.
     """
     view = stepped_view(final, value) if lies_as_view(final, value) else None
-    if view is None or homes[view.source] is homes[value]:
+    if view is None or homes[view.source] == homes[value]:
         return False
     if final.variable(value).strides is None and final.variable(view.source).strides is None:
         return False
     alone = [one for one in homes if names.find(one) is names.find(value)]
-    is_new = sum(home is homes[value] for home in homes.values()) > len(alone)
-    homes.update(dict.fromkeys(alone, value))
-    return is_new
+    home = names.find(value), False
+    if homes[value] == home:
+        return False
+    homes.update(dict.fromkeys(alone, home))
+    return True
 
 
-def _rebuilt(values: Sequence[Value], final: Storage, homes: dict[Value, Value], names: _Union) -> Storage:
+def _rebuilt(values: Sequence[Value], final: Storage, homes: dict[Value, _Home], names: _Union) -> Storage:
     """The storage in which a group has a buffer, and those of one name in it a variable; offsets are as before, and so
     are strides but of what is alone.
     """
     storage = Storage()
-    lowest: dict[Value, int] = {}
-    members: dict[Value, set[Value]] = {}
+    lowest: dict[_Home, int] = {}
+    members: dict[_Home, set[Value]] = {}
     for value in values:
         group, offset = homes[value], final.variable(value).offset
         lowest[group] = min(lowest.get(group, offset), offset)
         members.setdefault(group, set()).add(names.find(value))
     variables: dict[Value, Variable] = {}
-    first: dict[Value, Variable] = {}
+    first: dict[_Home, Variable] = {}
     for value in values:
         name, group = names.find(value), homes[value]
         known = variables.get(name)

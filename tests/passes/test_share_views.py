@@ -279,6 +279,19 @@ def test_replayed_views_are_views():
     assert in_strides(again) == in_strides(plan.graph)
 
 
+def test_replayed_in_part():
+    """Without the merge of a view with its source, it shares with nobody; each merge alone is sound too."""
+    plan = compile(parse(GOLDEN["view_of_view"]), CHAINS["in place"])
+    for left_out in merges_of(plan):
+        rest = [d for d in merges_of(plan) if d is not left_out]
+        for some in (rest, [left_out]):
+            again = replayed(plan, some)
+            verify(again)
+            assert storage_faults(again) == []
+    no_first = replayed(plan, [d for d in merges_of(plan) if d.subject != ("t", "a")])
+    assert in_strides(no_first) == {}
+
+
 def test_bisect_knows_views():
     plan = compile(both(), "best")
     assert memopt.bisect(plan).cause == "nothing"
