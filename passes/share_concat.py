@@ -1,8 +1,8 @@
 """`ShareConcat`: the inputs of a Concat are made where they will lie in its result, so that nothing is copied.
 
 Edits the second arrow only, variable -> buffer: an input's variable holds bytes of the result's buffer, at an offset.
-Names cannot do that (one variable has one offset), so there is no renaming twin. Needs the Concat's axis to be the
-outermost longer than 1 (channels at batch 1); nested and growing Concats (DenseNet) share one buffer.
+Names cannot do that (one variable has one offset), so there is no renaming twin. Nested and growing Concats (DenseNet)
+share one buffer. At batch sizes above 1 the parts lie in the result item by item, in strides.
 """
 
 from __future__ import annotations

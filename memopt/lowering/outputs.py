@@ -85,6 +85,8 @@ class Outputs:
             if stepped is not None:
                 place = after = stepped
                 self.viewed = self.viewed or stepped.strides is not None
+            elif variable.strides is not None and lies_as_view(self.scope.graph.storage, value):
+                place = after = self._fresh(variable.name, Location(-1, 0, placement), want.size, want.size)
             elif variable.strides is not None:
                 place = after = self._apart(want, inputs)
             elif copy is not None and self.policy == "publish":

@@ -7,7 +7,7 @@ default layout.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from memopt.devices import Device, Machine, Placement
@@ -15,7 +15,7 @@ from memopt.errors import PlanError
 from memopt.ir import Graph, Node, Value
 from memopt.ops import ANY_LAYOUT, DEFAULT_LAYOUT, KernelQuery
 from memopt.pipeline import Decision
-from memopt.strides import Strides
+from memopt.strides import Strides, canonical
 from memopt.types import TensorType
 
 __all__ = ["Choice", "choose", "kernel_query", "resolve_devices"]
@@ -86,19 +86,27 @@ def choose(node: Node, machine: Machine, current: Callable[[Value], Placement]) 
 def kernel_query(
     node: Node, device: Device, layout: str, scratch_limit: int, strides: tuple[_Steps, _Steps] = ((), ())
 ) -> KernelQuery:
-    """What `node`'s op is asked for on `device`: types as placed there, shapes logical; `strides` of inputs, outputs."""
+    """What `node`'s op is asked for on `device`: types as placed there, shapes logical; strides of inputs and outputs.
+    """
 
     def placed(type: TensorType | None) -> TensorType | None:
         return None if type is None else type.with_dtype(device.kernel_dtype(type.dtype))
 
+    sides = zip((node.input_types, node.output_types), strides, strict=True)
     return KernelQuery(
         tuple(placed(type) for type in node.input_types),
         tuple(placed(type) for type in node.output_types),
         node.attrs,
         layout,
         scratch_limit,
-        *(steps if any(one is not None for one in steps) else () for steps in strides),
+        *(_canonical(types, steps) for types, steps in sides),
     )
+
+
+def _canonical(types: Sequence[TensorType | None], steps: _Steps) -> _Steps:
+    """The strides in their one spelling; () if nothing lies in strides."""
+    found = tuple(None if type is None else canonical(type.shape, one) for type, one in zip(types, steps, strict=False))
+    return found if any(one is not None for one in found) else ()
 
 
 def _place(device: Device, type: TensorType, layout: str) -> Placement:

@@ -60,8 +60,9 @@ class Operand:
     """A range of bytes and how it is read: `buffer` from byte `offset` on, stored as `placement`.
 
     The range's length is the value's number of elements times the item size of `placement.dtype`; with `strides` (in
-    elements, one for each axis), it runs from the first to the last element. An output in strides is a view of what is
-    there, and its call writes nothing. `variable` and `value` are names.
+    elements, one for each axis), it runs from the first to the last element. A call whose output lies in strides just
+    where it is a view of an input writes nothing; any other writes its elements, and not what lies between. `variable`
+    and `value` are names.
     """
 
     buffer: int
