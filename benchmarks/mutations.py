@@ -161,8 +161,7 @@ def observe(plan: Plan, seed: int) -> list[dict[str, bytes]]:
     try:
         executor = Executor(plan)
         _check_inside(executor)
-        rows = {row.instruction: index for index, row in enumerate(executor._loaded.rows)}
-        return [_step(executor, rows, seed + i, i % STEPS == 0) for i in range(FEEDS * STEPS)]
+        return [_step(executor, seed + i, i % STEPS == 0) for i in range(FEEDS * STEPS)]
     except (KeyError, IndexError, ValueError, TypeError, StopIteration, MemoptError) as error:
         raise UnrunnableError(repr(error)) from None
     finally:
@@ -170,7 +169,7 @@ def observe(plan: Plan, seed: int) -> list[dict[str, bytes]]:
             np.copyto(plan.graph.param_data(name), array)  # type: ignore[arg-type]
 
 
-def _step(executor: Executor, rows: dict[int, int], seed: int, first: bool) -> dict[str, bytes]:
+def _step(executor: Executor, seed: int, first: bool) -> dict[str, bytes]:
     plan, rng = executor.plan, np.random.default_rng(seed)
     if first:
         executor.reset()
@@ -181,9 +180,8 @@ def _step(executor: Executor, rows: dict[int, int], seed: int, first: bool) -> d
     for result in plan.program.feeds:
         executor._view(result.operand, result.name)[...] = arrays[result.name]
     for position, instruction in enumerate(plan.program.instructions):
-        if position in rows:
-            executor._step(rows[position])
-        elif isinstance(instruction, Free):
+        executor.step(position)
+        if isinstance(instruction, Free):
             slot = plan.slots[instruction.buffer]
             data = executor.regions[slot.device, slot.space].data[slot.offset : slot.offset + slot.size]
             data[...] = rng.integers(0, 256, data.size, np.uint8)

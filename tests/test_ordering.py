@@ -70,12 +70,11 @@ def run_in(plan, feeds, random):
 
     for result in plan.program.feeds:
         view(result)[...] = feeds[result.name]
-    rows = {row.instruction: index for index, row in enumerate(executor._loaded.rows)}
     left = [i for i, one in enumerate(plan.program.instructions) if isinstance(one, (Call, Transfer))]
     done: set[int] = set()
     while left:
         position = random.choice([i for i in left if done.issuperset(before[i])]) if random else left[0]
-        executor._step(rows[position])
+        executor.step(position)
         left.remove(position)
         done.add(position)
     return {result.name: np.array(view(result)) for result in (*plan.program.finals, *plan.program.results)}

@@ -41,7 +41,6 @@ def wrong_reads(plan: Plan, feeds, rtol=1e-4):
 
     for result in plan.program.feeds:
         operand_view(plan, regions, result.operand, plan.graph.value(result.name).shape)[...] = feeds[result.name]
-    rows = {row.instruction: index for index, row in enumerate(executor._loaded.rows)}
     for position, instruction in enumerate(plan.program.instructions):
         if isinstance(instruction, Call):
             node = plan.graph.node(instruction.node)
@@ -49,7 +48,7 @@ def wrong_reads(plan: Plan, feeds, rtol=1e-4):
                 if operand is not None:
                     look(position, operand, value.name, values[value.name])
         if isinstance(instruction, (Call, Transfer)):
-            executor._step(rows[position])
+            executor.step(position)
     ends = [(plan.program.results, values), (plan.program.finals, after)]
     for result, wanted in ((result, wanted) for found, wanted in ends for result in found):
         look(None, result.operand, result.name, wanted[result.name])

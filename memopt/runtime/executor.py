@@ -215,6 +215,11 @@ class Executor:
             self._stopped(rows[at], int(status[0]))
             at += 1
 
+    def step(self, instruction: int) -> None:
+        """Do one instruction of the plan, whatever came before it (for tests and traces)."""
+        for index in self._loaded.by_instruction.get(instruction, ()):
+            self._step(index)
+
     def _step(self, index: int) -> None:
         status = np.zeros(1, np.int64)
         if run_rows(self._loaded.table, index, index + 1, status) == index:

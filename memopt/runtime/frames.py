@@ -36,6 +36,8 @@ class _Pointers:
 class Frames:
     """A loaded plan: its rows, the table of (entry point, frame), the frames' words, and the nodes that run as NumPy.
 
+    `by_instruction` gives the indexes of an instruction's rows: several where a call is done item by item, none for
+    what moves no bytes.
     `pointers` are the words of each space that an array of the caller's may take the place of.
     """
 
@@ -44,6 +46,7 @@ class Frames:
     words: NDArray[np.int64] = field(repr=False)
     host_calls: tuple[str, ...]
     pointers: dict[_Key, _Pointers] = field(repr=False)
+    by_instruction: dict[int, list[int]] = field(repr=False)
 
     def move(self, key: _Key, address: int) -> None:
         """From now on, space `key` begins at `address`."""
@@ -51,6 +54,13 @@ class Frames:
         if found is not None and found.address != address:
             self.words[found.words] = found.offsets + address
             found.address = address
+
+
+def _by_instruction(rows: Iterable[Row]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        found.setdefault(row.instruction, []).append(index)
+    return found
 
 
 def load_frames(plan: MemoryPlan, rows: Iterable[Row], regions: Mapping[_Key, Region]) -> Frames:
@@ -74,7 +84,7 @@ def load_frames(plan: MemoryPlan, rows: Iterable[Row], regions: Mapping[_Key, Re
             table[index] = entry_address(row.call), frames.ctypes.data + 8 * starts[index]
     pointers = {key: _pointers(frames, found, regions[key].address) for key, found in moving.items()}
     host_calls = tuple(row.label for row in rows if row.host is not None)
-    return Frames(rows, table, frames, host_calls, pointers)
+    return Frames(rows, table, frames, host_calls, pointers, _by_instruction(rows))
 
 
 def _pointers(frames: NDArray[np.int64], found: list[int], address: int) -> _Pointers:

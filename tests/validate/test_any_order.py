@@ -163,7 +163,6 @@ class Bits:
         self.plan, self.seed = plan, seed
         self.executor = plan.executor()
         self.altered: set[tuple[int, int]] = set()  # (instruction, byte) where it wrote what was not there
-        self.rows = {row.instruction: i for i, row in enumerate(self.executor._loaded.rows)}
 
     def look(self, operand) -> bytes:
         shape = self.plan.graph.value(operand.value).shape
@@ -188,7 +187,7 @@ class Bits:
             reads, writes = touched(plan, plan.program.instructions[at])
             seen |= {(at, i): self.look(operand) for i, operand in enumerate(reads)}
             old = {byte: self.byte(byte) for operand in writes for byte in span(plan, operand)}
-            executor._step(self.rows[at])
+            executor.step(at)
             self.altered |= {(at, byte[2]) for byte, was in old.items() if self.byte(byte) != was}
         ends = (*plan.program.results, *plan.program.finals)
         return seen | {(-1, i): self.look(result.operand) for i, result in enumerate(ends)}
