@@ -249,8 +249,8 @@ class _Drawn:
         made = [self.make("BatchNormalization", self.value())]
         for op in ("Mul", "Add", "Relu"):
             if self.draw(st.booleans()):
-                operands = self.draw(st.permutations([made[-1], self.draw(st.sampled_from(self.scales))]))
-                made.append(self.builder.op(op, *operands) if op != "Relu" else self.builder.op(op, made[-1]))
+                scale = [self.draw(st.sampled_from(self.scales))] if op != "Relu" else []
+                made.append(self.builder.op(op, made[-1], *scale))
             if self.draw(st.integers(0, 4)) == 0:
                 self.step(self.draw(st.sampled_from(["Neg", "Concat", "Add"])))
         made.append(self.make("Conv", made[-1]))
@@ -271,17 +271,10 @@ class _Drawn:
             return self.builder.op("Conv", joined, self.param(3, 6, 1, 1))
         if op == "Add":
             return self.builder.op(op, value, self.value())
-        if op == "Split":
-            wide = self.builder.op("Concat", value, self.value(), axis=self.draw(st.integers(0, 1)))
-            return self.builder.op("Slice", wide, **self.slice(wide.shape))
         return self.builder.op(op, value, **({"shape": SHAPE} if op == "Reshape" else {}))
 
-    def slice(self, shape: Any) -> dict[str, Any]:
-        axis = int(shape[1] > 3)
-        return {"starts": (1,), "ends": (1 + SHAPE[axis],), "axes": (axis,), "steps": (1,)}
 
-
-_OPS = ("layer",) * 5 + ("Conv", "BatchNormalization", "Add", "Relu", "Neg", "Reshape", "Concat", "Split")
+_OPS = ("layer",) * 5 + ("Conv", "BatchNormalization", "Add", "Relu", "Neg", "Reshape", "Concat")
 
 
 @st.composite
@@ -306,7 +299,7 @@ def levels(graph: Graph) -> tuple[int, int]:
 
 
 @given(graph=layered_graphs(devices=(None, None, None, "gpu")))
-@settings(max_examples=200)
+@settings(max_examples=150)
 def test_it_changes_only_what_it_says(graph: Graph) -> None:
     before, ends = print_graph(graph), (list(graph.inputs), list(graph.params), list(graph.outputs))
     peaks, values = levels(graph), {value.name: value for value in graph.values}
@@ -327,7 +320,7 @@ def test_it_changes_only_what_it_says(graph: Graph) -> None:
 
 
 @given(graph=layered_graphs(), first=st.sampled_from([passes.SHARE, passes.RENAME, passes.BEST]))
-@settings(max_examples=60)
+@settings(max_examples=50)
 def test_it_leaves_shared_storage_sound(graph: Graph, first: Any) -> None:
     run_pipeline(graph, [*first, passes.FuseNormConv()])
     assert storage_faults(graph) == []
@@ -344,13 +337,13 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n == "nhwc")) for n in MACHINES])
 @given(data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=25)
 def test_results_are_the_same_and_plans_hold(name: str, data: st.DataObject) -> None:
     devices = (None,) if name == "host" else (None, None, "host")
     graph = data.draw(layered_graphs(devices))
-    strategy = data.draw(st.sampled_from([FUSED, (passes.FuseNormConv(), *passes.BEST), passes.FUSE]))
+    strategy = data.draw(st.sampled_from([FUSED, (passes.FuseConvAdd(), passes.FuseNormConv(), *passes.BEST)]))
     order = data.draw(st.sampled_from(["listed", "listed", "any"]))
     plan = memopt.compile(graph, strategy, MACHINES[name], order=order, pack_seconds=0)  # validated
     feeds = feeds_for(graph, 1)
