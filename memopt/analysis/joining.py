@@ -25,7 +25,7 @@ from memopt.analysis.liveness import Kept
 from memopt.analysis.occupancy import Body, Occupancy, Tenant
 from memopt.analysis.sharing import Reason, Verdict, where_read
 from memopt.analysis.spacing import Spacing, kernel_refusal, spaced, spacing_of
-from memopt.ir import Buffer, Graph, Node, Value
+from memopt.ir import Buffer, Graph, Node, Value, lies_as_view
 
 __all__ = ["JoinPart", "walk_joins"]
 
@@ -248,6 +248,10 @@ def _move(
     What it takes apart lies so until the stack is closed.
     """
     graph, (part, place) = occupancy.graph, where
+    seen = next((v for _, v in part.node.data_inputs if _is_seen_there(graph, v, part.input)), None)
+    if seen is not None:
+        text = f"the same node reads %{seen.name}, a view in strides, in the buffer of %{part.input.name}"
+        return Reason.IN_STRIDES, text
     variable = graph.storage.variable(part.input)
     at = place.offset - variable.offset
     if place.strides == variable.strides:
@@ -262,6 +266,14 @@ def _move(
         spacing = found
     text = f"%{part.input.name} is no run of the bytes of %{part.output.name}, and cannot be taken apart: {spacing}"
     return Reason.OP_CONDITION, text
+
+
+def _is_seen_there(graph: Graph, value: Value, part: Value) -> bool:
+    """Whether `value` is a view in strides of what lies with `part`: its reader may look at the bytes between, too."""
+    storage = graph.storage
+    variable = storage.variable(value)
+    there = variable.strides is not None and variable.buffer is storage.buffer(part)
+    return there and lies_as_view(storage, value)
 
 
 def _spaced_move(

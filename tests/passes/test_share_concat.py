@@ -222,3 +222,15 @@ def test_a_join_on_two_devices_is_refused():
     want, _ = run_reference(graph, feeds)
     for name, array in plan.run(feeds).items():
         np.testing.assert_allclose(array, want[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("parts", ["%slice, %slice", "%slice, %x", "%x, %slice"])
+def test_a_view_in_strides_is_not_written_around_while_it_is_read(parts):
+    """The Concat would write between the elements of the slice, which it reads in strides, at its own step."""
+    graph = parse(
+        f'graph "g" {{ input %x: f32[2,3,3,3] %whole = Concat(%x, %x) {{axis=1}} '
+        f"%slice = Slice(%whole) {{axes=[1], ends=[4], starts=[1]}} %c = Concat({parts}) {{axis=1}} "
+        "%r = Neg(%c) output %r }"
+    )
+    plan = compile(graph, (passes.ShareViews(), passes.InplaceShare(), passes.ShareConcat()))
+    assert any(d.pass_name == "share-concat" and d.rule == "in-strides" for d in plan.decisions)
