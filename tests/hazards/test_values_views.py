@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memopt import GraphBuilder, Machine, compile, validate
-from memopt.errors import MemoptError, TypeInferenceError
+from memopt.errors import MemoptError, TypeInferenceError, VerifyError
 from tests.hazards.line import forced, give, plans, right_everywhere, wrong_everywhere
 
 
@@ -20,8 +20,15 @@ def test_s20_an_expanded_scalar():
     graph, feeds = b.build(), give(x=np.float32(np.pi / 4))
     right_everywhere(graph, feeds, lambda x: {"y": np.full(3, np.cos(x))}, lacks="Cos")
     np.testing.assert_allclose(compile(graph).run(feeds)["y"], [0.7071] * 3, atol=1e-4)
-    plan = forced(graph, "e", "s")
-    assert validate(plan, findings="return"), "three elements over one stored"
+    plan = forced(graph, "e", "s")  # three stored elements, of which the first is s: nothing is lost
+    assert validate(plan, findings="return") == []
+    np.testing.assert_allclose(plan.run(feeds)["y"], [0.7071] * 3, atol=1e-4)
+    for name in ("e", "y"):  # three elements in one stored
+        variable = graph.storage.variable(graph.value(name))
+        graph.storage.share(variable, graph.storage.buffer(graph.value("s")))
+        variable.strides = (0,)
+    with pytest.raises(VerifyError, match="elements overlap"):
+        compile(graph, "none", validate=False)
 
 
 def test_s21_shifted_slices():
