@@ -14,8 +14,8 @@ __all__ = ["STRATEGIES", "forced", "give", "lent", "plans", "right_everywhere", 
 
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 
-#: What must be right, whatever it is given.
-STRATEGIES: dict[str, Any] = dict(passes.STRATEGIES)
+#: What must be right, whatever it is given. (Not `fuse`: each chain of ops that it fuses is code to compile.)
+STRATEGIES: dict[str, Any] = {name: chain for name, chain in passes.STRATEGIES.items() if name != "fuse"}
 #: What may be wrong, but never silently.
 FLUID: dict[str, Any] = {
     "fluid 1.5": (
