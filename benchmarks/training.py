@@ -89,10 +89,10 @@ class PeerRow:
     moved_error: float
 
 
-def memory_rows(name: str, seconds: float) -> Iterator[MemoryRow]:
+def memory_rows(name: str, seconds: float, strategies: tuple[str, ...] = PLANNED) -> Iterator[MemoryRow]:
     """The rows of one model; `seconds` for the packer."""
     graph = models.build(name, train=True, **LARGE[name])
-    for strategy in PLANNED:
+    for strategy in strategies:
         start = time.perf_counter()
         plan = memopt.compile(graph, strategy, pack_seconds=seconds)
         use = plan.devices["host"]

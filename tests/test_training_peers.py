@@ -45,12 +45,13 @@ def test_three_steps_are_pytorchs_under_every_strategy(name):
 
 @pytest.mark.parametrize("name", LARGE)
 def test_heights_are_within_a_hundredth_of_the_lower_bound(name):
-    rows = {row.strategy: row for row in memory_rows(name, seconds=2)}
+    most = "best" if name == "unet" else "share"  # only the U-Net has a Concat at its peak
+    rows = {row.strategy: row for row in memory_rows(name, 2, ("none", "share", "best")[: 3 if most == "best" else 2])}
     for row in rows.values():
         assert row.height_bytes <= 1.01 * row.lower_bound_bytes
-    assert rows["best"].peak_bytes <= rows["share"].peak_bytes <= rows["none"].peak_bytes
-    apart = rows["best"].feed_bytes + rows["best"].param_bytes
+    assert rows[most].peak_bytes <= rows["share"].peak_bytes <= rows["none"].peak_bytes
+    apart = rows[most].feed_bytes + rows[most].param_bytes
     floor = int(needed_bytes(models.build(name, train=True, **LARGE[name])).max()) - apart
-    assert rows["best"].peak_bytes <= floor + 1024  # a few single numbers
+    assert rows[most].peak_bytes <= floor + 1024  # a few single numbers
     if name == "resnet50":
         assert rows["share"].height_bytes < TORCH_PEAK_BYTES

@@ -22,12 +22,23 @@ PARTS = st.sets(st.sampled_from(["B", "norm", "Z", "Relu"]))
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_kernels_equal_the_reference_also_over_the_addend(data: st.DataObject) -> None:
+    check_kernels(data, ["NCHW"])
+
+
+@pytest.mark.slow
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_kernels_equal_the_reference_in_every_layout(data: st.DataObject) -> None:
+    check_kernels(data, ["NCHW", "NHWC"])
+
+
+def check_kernels(data: st.DataObject, layouts: list[str]) -> None:
     sizes, kernel, attrs = data.draw(windows(data.draw(st.sampled_from([1, 2, 2]))))
     group = data.draw(st.integers(1, 3))
     channels, maps = group * data.draw(st.integers(1, 3)), group * data.draw(st.integers(1, 5))
     parts = data.draw(PARTS)
     attrs |= {"group": group, "activation": "Relu" if "Relu" in parts else ""}
-    layout, scratch = data.draw(st.sampled_from(["NCHW", "NHWC"])), data.draw(st.sampled_from([0, 100, 700, 1 << 20]))
+    layout, scratch = data.draw(st.sampled_from(layouts)), data.draw(st.sampled_from([0, 100, 700, 1 << 20]))
     try:
         arrays = operands(floats(2, channels, *sizes), floats(maps, channels // group, *kernel), parts, attrs)
     except TypeInferenceError:
