@@ -32,7 +32,7 @@ def cases(draw, max_nodes=12):
 
 
 @given(cases(), st.randoms(use_true_random=False))
-@settings(max_examples=50)
+@settings(max_examples=30)
 def test_plans_hold_under_random_orders(case, random):
     """The same bits under each order, in outputs and in what parameters hold for the next run."""
     name, graph, strategy, options = case
@@ -81,7 +81,7 @@ def run_in(plan, feeds, random):
 
 
 @given(cases(max_nodes=14), st.sampled_from(["arena", "caller"]))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_no_graph_is_refused(case, outputs):
     name, graph, strategy, options = case
     check_any(name, graph, strategy, {**options, "outputs": outputs})

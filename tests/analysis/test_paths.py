@@ -32,7 +32,7 @@ def in_any_order(chain):
 
 
 @given(graphs(max_nodes=14, min_dim=0), st.sampled_from(sorted(CHAINS)))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_shares_hold_under_any_order(graph, chain):
     """Each program buffer in bytes of its own, so that only storage shares."""
     plan = compile(graph, in_any_order(CHAINS[chain]), free="never", validate=False)
@@ -43,7 +43,7 @@ def test_shares_hold_under_any_order(graph, chain):
 
 
 @given(graphs(max_nodes=14), st.sampled_from(sorted(CHAINS)), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_random_orders_give_the_same_bits(graph, chain, random):
     if chain == "fluid":
         return
@@ -74,7 +74,7 @@ def random_order(graph, random):
 
 
 @given(graphs(max_nodes=14), st.sampled_from(sorted(CHAINS)))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_edges_are_few_and_final(graph, chain):
     run_pipeline(graph, CHAINS[chain])
     edges = order_tenants(graph)

@@ -46,7 +46,7 @@ def broadcast(draw: st.DrawFn, shape: tuple[int, ...], dtype: str = "float32") -
     return draw(views(tuple(draw(st.sampled_from((dim, dim, dim, 1))) for dim in tail), dtype))
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), SHAPES)
 def test_elementwise_in_plain_python(data: st.DataObject, shape: tuple[int, ...]) -> None:
     a, b = data.draw(broadcast(shape)), data.draw(broadcast(shape))
@@ -95,7 +95,7 @@ def factors(draw: st.DrawFn, trans: tuple[int, int], batches: tuple[Any, Any]) -
     return [draw(views((*batch, *shape))) for batch, shape in zip(batches, shapes, strict=True)]
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.data(), st.tuples(st.integers(0, 1), st.integers(0, 1)), st.booleans())
 def test_matmul(data: st.DataObject, trans: tuple[int, int], plain: bool) -> None:
     batch = data.draw(st.lists(st.integers(1, 3), max_size=2))
@@ -105,7 +105,7 @@ def test_matmul(data: st.DataObject, trans: tuple[int, int], plain: bool) -> Non
     check("FusedMatMul", data.draw(factors(trans, (batches[0], batches[1]))), attrs, plain=plain)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), st.tuples(st.integers(0, 1), st.integers(0, 1)), st.booleans())
 def test_gemm(data: st.DataObject, trans: tuple[int, int], plain: bool) -> None:
     a, b = data.draw(factors(trans, ((), ())))
@@ -159,7 +159,7 @@ def test_the_addend_of_gemm_is_contiguous() -> None:
 # -- movement ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), SHAPES, st.booleans())
 def test_concat(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -168,7 +168,7 @@ def test_concat(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> Non
     assert check("Concat", parts, {"axis": axis}, plain=plain)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), SHAPES, st.booleans())
 def test_split(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -198,7 +198,7 @@ def test_concat_leaves_rows_that_lie_in_the_result() -> None:
     assert not check("Split", [matrix(2, 5).T], {"axis": 0, "split": [1] * 5}, outputs=5)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), SHAPES, st.booleans())
 def test_gather(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -218,7 +218,7 @@ def test_gather_of_heads() -> None:
 # -- rows and reductions ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data(), SHAPES, st.booleans())
 def test_reductions(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:
     axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, unique=True))
@@ -241,6 +241,7 @@ def test_what_reductions_walk(x: Array, axes: tuple[int, ...]) -> None:
     assert not check("ReduceSum", [matrix(2, 3, 4)[..., ::2]], {"axes": (2,)})
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(st.data(), SHAPES, st.booleans())
 def test_rows(data: st.DataObject, shape: tuple[int, ...], plain: bool) -> None:

@@ -526,7 +526,7 @@ def feeds_of(graph: Graph) -> dict[str, Any]:
 
 
 @given(graph=both)
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_the_reference_gives_the_same_bits(graph):
     assume(any(node.op == "Pad" for node in graph.nodes))
     want = run_reference(graph, feeds_of(graph))[0]
@@ -553,7 +553,7 @@ OTHERS = [
 
 
 @given(graph=both, chain=st.lists(st.sampled_from(OTHERS), min_size=1, max_size=4))
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_it_composes(graph, chain):
     for one in [*chain, FoldPad()]:
         peak = peak_bytes(graph)

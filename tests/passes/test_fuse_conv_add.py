@@ -312,7 +312,7 @@ def described(node: Node) -> tuple[Any, ...]:
 
 
 @given(graph=residual_graphs(devices=(None, None, None, "gpu")))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_it_changes_only_what_it_says(graph: Graph) -> None:
     before, nodes = print_graph(graph), {node: described(node) for node in graph.nodes}
     values = {value.name: value for value in graph.values}
@@ -370,7 +370,7 @@ MACHINES = {
 
 @pytest.mark.parametrize("name", MACHINES)
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_results_are_the_same_and_plans_hold(name: str, data: st.DataObject) -> None:
     devices = (None,) if name == "host" else (None, None, "host")
     graph = data.draw(residual_graphs(devices))

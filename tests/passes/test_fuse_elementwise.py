@@ -90,7 +90,7 @@ def fused(graph):
 
 
 @given(chains(), st.integers(0, 99))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_the_reference_gives_the_same_bits(graph, seed):
     twin, _ = fused(graph)
     feeds = feeds_for(graph, seed)
@@ -116,7 +116,7 @@ def test_the_executor_gives_the_same_bits(graph, seed):
 
 @pytest.mark.slow
 @given(chains(), st.integers(0, 99))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_the_executor_gives_the_same_bits_on_many_more(graph, seed):
     check_the_executor(graph, seed)
 
@@ -165,7 +165,7 @@ SHARING = [FUSE, passes.InplaceShare(), passes.InplaceRename(), passes.ShareConc
 
 
 @given(graphs(max_nodes=12, only=MAKERS, min_dim=0), st.lists(st.sampled_from(SHARING), max_size=4))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_fusing_composes_with_passes_that_share(graph, chain):
     for one in (*chain, FUSE):
         run_pipeline(graph, [one])

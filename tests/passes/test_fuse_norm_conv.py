@@ -299,7 +299,7 @@ def levels(graph: Graph) -> tuple[int, int]:
 
 
 @given(graph=layered_graphs(devices=(None, None, None, "gpu")))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_it_changes_only_what_it_says(graph: Graph) -> None:
     before, ends = print_graph(graph), (list(graph.inputs), list(graph.params), list(graph.outputs))
     peaks, values = levels(graph), {value.name: value for value in graph.values}
@@ -320,7 +320,7 @@ def test_it_changes_only_what_it_says(graph: Graph) -> None:
 
 
 @given(graph=layered_graphs(), first=st.sampled_from([passes.SHARE, passes.RENAME, passes.BEST]))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_it_leaves_shared_storage_sound(graph: Graph, first: Any) -> None:
     run_pipeline(graph, [*first, passes.FuseNormConv()])
     assert storage_faults(graph) == []

@@ -124,7 +124,7 @@ def test_parts_and_without():
 
 @pytest.mark.parametrize("strategy", [passes.BEST, passes.FUSE], ids=["best", "fuse"])
 @given(graph=DRAWN)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_modified_is_exact(strategy, graph):
     before = print_graph(graph)
     (first,) = run_pipeline(graph, strategy)

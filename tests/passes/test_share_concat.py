@@ -37,7 +37,7 @@ def joined_places(graph: Graph) -> list[tuple[str, str, bool]]:
 
 
 @given(JOINS)
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_joins_are_sound_and_raise_no_peak(graph):
     run_pipeline(graph, [passes.InplaceShare()])
     peak = peak_bytes(graph)
@@ -62,7 +62,7 @@ def cases(draw):
 
 
 @given(cases())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_plans_with_joins_are_valid_and_right(case):
     name, graph, options, seed = case
     base = compile(graph, "none", MACHINES[name], **options)
@@ -116,7 +116,7 @@ def outputs_meet(graph: Graph) -> bool:
 
 
 @given(graphs(max_nodes=8, only=("concat", "unary", "binary"), donated=False))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_no_choice_of_slices_is_better(graph):
     pairs = joined_places(graph)
     if not 0 < len(pairs) <= 6:

@@ -301,7 +301,7 @@ def test_bisect_knows_views():
 
 
 @given(VIEWS)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_views_are_sound_and_raise_no_peak(graph):
     before, peak = print_graph(graph), peak_bytes(graph)
     (result,) = run_pipeline(graph, [passes.ShareViews()])
@@ -319,7 +319,7 @@ def test_views_are_sound_and_raise_no_peak(graph):
 
 
 @given(VIEWS, st.sampled_from(sorted(CHAINS)))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_what_follows_is_sound(graph, name):
     for one in CHAINS[name]:
         peak = peak_bytes(graph)
@@ -331,7 +331,7 @@ def test_what_follows_is_sound(graph, name):
 
 
 @given(VIEWS, st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_part_of_the_merges_is_sound(graph, data):
     plan = compile(graph, CHAINS["in place"], pack_seconds=0)
     assert storage_faults(replayed(plan, merges_of(plan))) == []
@@ -351,7 +351,7 @@ def cases(draw, max_nodes=7):
 
 
 @given(cases())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_plans_are_valid(case):
     graph, machine, name, _ = case
     for transfer in ("publish", "outer"):

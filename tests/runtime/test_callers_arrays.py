@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import threading
 
 import numpy as np
@@ -102,7 +101,6 @@ class TestFeeds:
             x = np.ones((4, 8), np.float32)  # as a rule where the last one was, with the bytes that it had
             plan.run({"x": x})
             del x
-            gc.collect()
 
     def test_a_failed_run_consumes_too(self):
         plan, x = compile(only_relu(), donate=["x"]), feed()

@@ -194,7 +194,7 @@ class Bits:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_accepted_if_and_only_if_every_order_gives_the_same_bits(seed):
     plan = random_plan(seed)
     before, bits = edges(plan), Bits(plan, seed)
@@ -213,7 +213,7 @@ def test_accepted_if_and_only_if_every_order_gives_the_same_bits(seed):
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_the_edges_are_those_of_the_definition_and_no_plan_is_refused_without_a_pair(seed):
     """All pairs, all bytes: where a path joins any two accesses of which one writes, there is nothing to object to."""
     plan = random_plan(seed)
@@ -234,7 +234,7 @@ def test_the_edges_are_those_of_the_definition_and_no_plan_is_refused_without_a_
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_control_edges_mend_what_calls_do_to_each_other(seed):
     plan = random_plan(seed)
     instructions = plan.program.instructions
