@@ -85,7 +85,7 @@ class Outputs:
             if stepped is not None:
                 place = after = stepped
                 self.viewed = self.viewed or stepped.strides is not None
-            elif variable.strides is not None and lies_as_view(self.scope.graph.storage, value):
+            elif self._was_stepped(value):
                 place = after = self._fresh(variable.name, Location(-1, 0, placement), want.size, want.size)
             elif variable.strides is not None:
                 place = after = self._apart(want, inputs)
@@ -127,6 +127,15 @@ class Outputs:
             return None
         offset = operand.offset + steps.first * itemsize(operand.placement.dtype)
         return Location(operand.buffer, offset, want.placement, variable.strides)
+
+    def _was_stepped(self, value: Value) -> bool:
+        """Whether the graph says that `value` is a view in strides, or a run of one: given up, it is a copy of its own,
+        since its source, brought here in another form perhaps, is no longer what the other bytes hold.
+        """
+        storage, found = self.scope.graph.storage, view_input(value)
+        if found is None or not lies_as_view(storage, value):
+            return False
+        return any(storage.variable(one).strides is not None for one in (value, found[1]))
 
     def _apart(self, want: _Wanted, inputs: tuple[Operand | None, ...]) -> Location:
         """Where an output lies that is written in strides, as a part of what it is joined to."""

@@ -100,10 +100,10 @@ class Scope:
         """
         self.locations[variable] = location
         self.versions[variable] = self.versions.get(variable, 0) + 1
-        if variable.strides is not None and location.strides is None:
-            return
         if is_odd(location.placement, self.graph.storage.values_of(variable)[0]):
             self.odd.add(variable.buffer)
+        if variable.strides is not None and location.strides is None:
+            return
         found = self.holders.setdefault(variable.buffer, [])
         low, high = variable.offset, variable.offset + num_bytes
         if not found and location.offset == low:

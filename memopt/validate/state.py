@@ -190,10 +190,10 @@ class State:
         """From now on the place holds no value."""
         place.space.write(place.lo, place.hi, Content(None, None, "", (), 0, self.index, place), 0)
 
-    def check_pinned(self, place: Place, pieces: Pieces | None) -> None:
+    def check_pinned(self, place: Place, pieces: Pieces | None, itself: bool = False) -> None:
         """Report a write to an undonated feed or never updated parameter, unless it is a view written onto itself."""
         for lo, hi, value in place.space.pinned:
-            if place.lo >= hi or lo >= place.hi or (pieces is not None and self.holds(place, pieces)):
+            if place.lo >= hi or lo >= place.hi or (itself and pieces is not None and self.holds(place, pieces)):
                 continue
             what = "a parameter that no node updates" if value in self.graph.params else "a feed that is not donated"
             written = f"%{pieces[0][2].root.name}" if pieces else "bytes"

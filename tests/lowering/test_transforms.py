@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memopt import Device, GraphBuilder, Machine, compile, run_reference, validate
+from memopt import Device, GraphBuilder, Machine, compile, parse, run_reference, validate
 from memopt.devices import Placement
 from memopt.errors import OptionError, PlanError
 from memopt.lowering import Call, Transfer
@@ -187,3 +187,18 @@ def test_a_view_of_a_copy_spoils_nothing_that_is_kept(kept):
     host = Machine(Device("host", dtypes={"float64": "float32"}), (Device("gpu"),), "host")
     for chosen in (machine, host):
         assert validate(compile(b.build(), "share", chosen), findings="return") == []
+
+
+def test_a_view_of_what_was_rounded_is_not_written_back_over_the_feed():
+    """%d is a run of %b, which is a view in strides of the feed; on the gpu %b was rounded to float32."""
+    graph = parse(
+        'graph "g" { input %x: f64[2,2] %a, %b = Split(%x) {axis=1, split=[1,1]} @gpu '
+        "%c, %d = Split(%b) {split=[1,1]} @host output %d }"
+    )
+    machine = Machine.host_and("gpu", dtypes={"float64": "float32"})
+    x = np.random.default_rng(0).normal(size=(2, 2))
+    for passes_of in ("share", "best", ("share-views",), ("share-views", "inplace-share")):
+        kept = x.copy()
+        got = compile(graph, passes_of, machine).run({"x": kept})["d"]
+        np.testing.assert_array_equal(kept, x)
+        np.testing.assert_allclose(got, x[1:, 1:], rtol=1e-6)
