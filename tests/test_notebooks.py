@@ -40,6 +40,7 @@ def test_is_committed_executed_and_small(path):
     assert "/root/" not in text
 
 
+@pytest.mark.slow
 def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     from nbclient import NotebookClient
 

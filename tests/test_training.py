@@ -189,7 +189,7 @@ def training_graphs(draw, devices=(None,)):
 
 
 @given(training_graphs(devices=(None, "host", "gpu")), st.integers(0, 9))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_random_training_graphs_are_valid_and_right_everywhere(graph, seed):
     machine = Machine.host_and("gpu", lacks={"Relu", "Sum", "SGD", "Expand", "Mul"})
     given_feeds = feeds_for(graph, seed)

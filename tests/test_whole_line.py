@@ -78,7 +78,7 @@ def three_runs(plan, seed, rtol, base=None):
 
 
 @given(cases())
-@settings(max_examples=120)
+@settings(max_examples=70)
 def test_sound_policies_are_valid_and_right(case):
     name, graph, options, seed = case
     rtol = ROUNDS.get(name, 1e-3)
@@ -93,7 +93,7 @@ def test_sound_policies_are_valid_and_right(case):
 
 
 @given(cases(), st.sampled_from(STRATEGIES))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_fluid_is_objected_to_when_it_is_wrong_and_only_then(case, strategy):
     name, graph, options, seed = case
     plan = compile(graph, strategy, MACHINES[name], "fluid-1.5", validate=False, **options)

@@ -63,6 +63,7 @@ def test_compare_on_the_host_alone(run):
     assert "gpu" not in out
 
 
+@pytest.mark.slow
 def test_compare_training(run):
     lacks = ["--lacks", "gpu:BatchNormalization,BatchNormalizationGrad"]
     status, out, _ = run("compare", *SMALL, "--train", "--batch", 2, *lacks, "--strategies", "none,rename")

@@ -19,12 +19,6 @@ from tests.ops.test_conv_fused import operands
 PARTS = st.sets(st.sampled_from(["B", "norm", "Z", "Relu"]))
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data())
-def test_kernels_equal_the_reference_also_over_the_addend(data: st.DataObject) -> None:
-    check_kernels(data, ["NCHW"])
-
-
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(data=st.data())
