@@ -89,7 +89,7 @@ def test_no_graph_is_refused(case, outputs):
 
 @pytest.mark.slow
 @given(cases(max_nodes=30), st.sampled_from(["publish", "outer", "fluid-1.5"]))
-@settings(max_examples=500)
+@settings(max_examples=150)
 def test_no_graph_is_refused_campaign(case, transfer):
     name, graph, _, options = case
     for strategy in STRATEGIES:

@@ -147,7 +147,7 @@ def test_plans_and_empty_tensors_survive_json(graph):
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=1500)
+@settings(max_examples=500)
 def test_many_more_graphs(case):
     name, graph, options, seed = case
     for strategy in STRATEGIES:
@@ -157,7 +157,7 @@ def test_many_more_graphs(case):
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_graphs_that_passes_rewrite(case):
     """Fewer, since each chain of ops that is fused is code to compile."""
     name, graph, options, seed = case

@@ -20,7 +20,7 @@ PARTS = st.sets(st.sampled_from(["B", "norm", "Z", "Relu"]))
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_kernels_equal_the_reference_in_every_layout(data: st.DataObject) -> None:
     check_kernels(data, ["NCHW", "NHWC"])

@@ -116,7 +116,7 @@ def test_the_executor_gives_the_same_bits(graph, seed):
 
 @pytest.mark.slow
 @given(chains(), st.integers(0, 99))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_the_executor_gives_the_same_bits_on_many_more(graph, seed):
     check_the_executor(graph, seed)
 
@@ -209,6 +209,6 @@ def test_plans_are_right(case):
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=150)
+@settings(max_examples=40)
 def test_plans_are_right_on_many_more(case):
     check_on_machines(case)

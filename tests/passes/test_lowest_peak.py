@@ -157,6 +157,6 @@ def test_best_is_no_worse_than_share(graph):
 
 @pytest.mark.slow
 @given(graphs(max_nodes=14, only=MAKERS, devices=(None, None, "gpu", "host")))
-@settings(max_examples=400)
+@settings(max_examples=80)
 def test_many_more_peaks(graph):
     check_peaks(graph)

@@ -375,14 +375,14 @@ def test_results_are_the_same(case):
 
 @pytest.mark.slow
 @given(cases(max_nodes=12))
-@settings(max_examples=500)
+@settings(max_examples=120)
 def test_many_more_results(case):
     check_runs(case)
 
 
 @pytest.mark.slow
 @given(graphs(max_nodes=14, only=MAKERS, min_dim=0), st.sampled_from(sorted(CHAINS)))
-@settings(max_examples=3000)
+@settings(max_examples=600)
 def test_many_more_are_sound(graph, name):
     for one in CHAINS[name]:
         run_pipeline(graph, [one])

@@ -181,13 +181,13 @@ def test_arrays_that_overlap_are_as_good_as_arrays_apart(case, data):
 
 @pytest.mark.slow
 @given(cases(only=None, max_nodes=10), st.data())
-@settings(max_examples=600)
+@settings(max_examples=120)
 def test_many_more_overlaps(case, data):
     check_one_memory(*case, data.draw)
 
 
 @pytest.mark.slow
 @given(cases(only=None, max_nodes=10), st.integers(0, 99), KINDS)
-@settings(max_examples=600)
+@settings(max_examples=120)
 def test_many_more_graphs(case, seed, kinds):
     check(*case, seed, kinds)
