@@ -60,8 +60,10 @@ class _Walk:
 
     def write(self, operand: Operand, position: int, node: str, copy: bool = False) -> None:
         low = operand.offset
-        shape = self._shapes.get(operand.value, (0,))
-        high = low + extent(shape, operand.strides) * itemsize(operand.placement.dtype)
+        shape, strides = self._shapes.get(operand.value, (0,)), operand.strides
+        if strides is not None and len(strides) != len(shape):  # a name of another value: names are for people
+            strides = None
+        high = low + extent(shape, strides) * itemsize(operand.placement.dtype)
         here = self._open.setdefault(operand.buffer, [])
         for life in here:
             if life.over is None and life.low < high and low < life.high:

@@ -251,3 +251,19 @@ def test_the_sanitizer_knows_strides():
                 broken.run(feeds, sanitize=True)
         else:
             assert broken.run(feeds, sanitize=True)["y"].tolist() == [[16, 16]] * 4
+
+
+def test_what_an_operand_is_called_does_not_matter():
+    """Names are for people: a call whose view in strides bears the name of a value of another rank runs as before."""
+    b = GraphBuilder()
+    h = b.op("Relu", b.input("x", (4, 6)), name="h")
+    y = b.op("MatMul", b.op("Transpose", h, name="t"), h, name="y")
+    b.output(y, b.op("Reshape", y, shape=(36,), name="flat"))
+    plan = compile(b.build(), ["share-views"])
+    calls = list(plan.program.instructions)
+    at = next(i for i, one in enumerate(calls) if getattr(one, "node", "") == "t")
+    (operand,) = calls[at].outputs
+    calls[at] = dataclasses.replace(calls[at], outputs=(dataclasses.replace(operand, value="flat"),))
+    named = dataclasses.replace(plan, program=dataclasses.replace(plan.program, instructions=tuple(calls)))
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    np.testing.assert_array_equal(named.run({"x": x})["y"], plan.run({"x": x})["y"])
