@@ -150,6 +150,7 @@ def _ideas(facts: PlanFacts, peaks: Sequence[Peak], what_if: WhatIf | None, boun
         return
     yield from _options(facts, what_if.options)
     yield from _feeds(facts, what_if)
+    yield from _strategies(what_if.options)
     for peak in peaks:
         largest = peak.live[:_LARGEST]
         yield from _few(_outputs(facts, peak, largest, what_if, bounds))
@@ -175,9 +176,6 @@ def _options(facts: PlanFacts, options: Mapping[str, Any]) -> Iterator[_Idea]:
         yield _Idea("free", "free buffers after their last use", "free='eager'", {"free": "eager"})
     if options.get("without"):
         yield _Idea("strategy", "leave nothing out", "without=()", {"without": ()})
-    for name in known_strategies():
-        if isinstance(options.get("passes"), str) and name not in (options["passes"], "none", "rename"):
-            yield _Idea("strategy", f"take the passes of {name!r}", f"passes={name!r}", {"passes": name})
     if any(use.scratch_bytes for use in facts.plan.devices.values()):
         text = "allow kernels no scratch (they may be slower)"
         yield _Idea("scratch", text, "scratch_bytes=0", {"scratch_bytes": 0})
@@ -194,6 +192,13 @@ def _options(facts: PlanFacts, options: Mapping[str, Any]) -> Iterator[_Idea]:
         yield _Idea("transfers", text, "transfer_lifetime='last-read'", {"transfer_lifetime": "last-read"})
     if program.transfer == "publish":
         yield _Idea("transfers", "leave outputs outside the transfer scope", "transfer='outer'", {"transfer": "outer"})
+
+
+def _strategies(options: Mapping[str, Any]) -> Iterator[_Idea]:
+    """After what is measured at once: some strategies try several chains of passes."""
+    for name in known_strategies():
+        if isinstance(options.get("passes"), str) and name not in (options["passes"], "none", "rename"):
+            yield _Idea("strategy", f"take the passes of {name!r}", f"passes={name!r}", {"passes": name})
 
 
 def _feeds(facts: PlanFacts, what_if: WhatIf) -> Iterator[_Idea]:

@@ -36,7 +36,7 @@ def test_the_peak_and_the_moves(run):
     assert status == 0
     for text in ("why it is alive", "decided about them", "next best moves", "What the passes decided"):
         assert text in out
-    _, data, _ = run("explain", *SMALL, *GPU, "--json", "--seconds", 1)
+    _, data, _ = run("explain", *SMALL, *GPU, "--json", "--seconds", 5)
     for name, peak in data["peaks"].items():
         assert sum(one["bytes"] for one in peak["live"]) == peak["peak_bytes"] == data["devices"][name]["peak_bytes"]
     assert {"kind", "text", "how", "saved_bytes", "total_bytes", "method"} <= set(data["moves"][0])
